@@ -28,7 +28,7 @@ from sklearn.svm import SVC, LinearSVC, NuSVC
 
 import onnxtrain
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, converter
-from onnxtrain.convert import compare, convert, own, registered_converters
+from onnxtrain.convert import compare, convert, custom, registered_converters
 from onnxtrain.convert import sklearn as conversions
 from onnxtrain.errors import ConversionError, ModelError, ParameterError
 from onnxtrain.runtime.session import run
@@ -104,7 +104,7 @@ def test_a_repair_is_of_one_class_not_of_its_alias():
 @pytest.fixture
 def own_tables():
     """skl2onnx's tables and ours are as before behind the test."""
-    all_tables = [*tables(), own.CONVERTERS]
+    all_tables = [*tables(), custom.CONVERTERS]
     before = [dict(table) for table in all_tables]
     yield
     for table, entries in zip(all_tables, before, strict=True):

@@ -24,9 +24,12 @@ export class Trainer {
   tensor(name, values, shape = [values.length]) {
     const { dtype } = this.about.before?.inputs[name] ?? this.about.step.inputs[name];
     const element = (v) => {
-      if (dtype.startsWith("float")) return v ?? NaN;
-      if (!Number.isInteger(Number(v ?? NaN))) throw new RangeError(`${name} takes integers, got ${v}`); // would become 0
-      return dtype.endsWith("int64") ? BigInt(v) : v;
+      const number = Number(v === "" || typeof v === "object" ? NaN : v); // an empty cell is no 0
+      if (dtype.startsWith("float")) return number;
+      if (!Number.isInteger(number)) throw new RangeError(`${name} takes integers, got ${v}`);
+      const [stored] = ARRAYS[dtype].of(dtype.endsWith("int64") ? BigInt(v) : number);
+      if (Number(stored) !== number) throw new RangeError(`${name} takes ${dtype}, got ${v}`);
+      return stored;
     };
     return new this.ort.Tensor(dtype, ARRAYS[dtype].from(values, element), shape);
   }

@@ -266,7 +266,7 @@ def _signature(cls: type) -> _Signature:
 def _unknown_parameter(cls: type, name: str, known: Iterable[str], owner: object = None) -> str:
     said = f"{cls.__name__} has no parameter {name!r}. "
     inside: Any = getattr(owner, "estimator", None)
-    if hasattr(inside, "get_params") and name in inside.get_params():
+    if hasattr(inside, "get_params") and not isinstance(inside, type) and name in inside.get_params():
         said += f"estimator__{name} is the parameter of the model inside. "
         return (said + advice(name, ())).rstrip() if _key(name) in _REMEDY_OF else said.rstrip()
     fit = getattr(cls, "fit", None)

@@ -316,11 +316,21 @@ def test_neighbours_equally_far_are_named_with_the_remedy():
             OrtGradientRegressor(model, max_iter=1).fit(rows[:n], targets[:n])
     small = (0.1 * rows).astype(np.float32)
     model = RadiusNeighborsRegressor(0.1 * np.sqrt(3)).fit(small, targets)
-    with pytest.raises(ConversionError, match="choose a radius that is no distance of two rows"):
+    with pytest.raises(ConversionError, match="train in dtype='float64'"):
         OrtGradientRegressor(model, max_iter=1).fit(small, targets)
+    tuned = OrtGradientRegressor(model, max_iter=0, dtype="float64").fit(small, targets)
+    np.testing.assert_allclose(tuned.predict(small), model.predict(small), rtol=1e-6)
     model = RadiusNeighborsRegressor(1.5).fit(rows, targets)
     tuned = OrtGradientRegressor(model, max_iter=1, learning_rate=1e-30).fit(rows, targets)
     np.testing.assert_allclose(tuned.predict(others), model.predict(others), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("weights", ["uniform", "distance"])
+def test_rows_at_exactly_the_radius_are_neighbours(weights):
+    rows, targets = np.array([[0.0], [1.0], [10.0], [11.0], [20.0], [21.0]]), np.repeat([1.0, 2.0, 3.0], 2)
+    model = RadiusNeighborsRegressor(2.0, weights=weights).fit(rows, targets)
+    tuned = OrtGradientRegressor(model, max_iter=1, learning_rate=1e-30).fit(rows, targets)
+    np.testing.assert_allclose(tuned.predict([[3.0], [8.0], [13.0]]), [1.0, 2.0, 2.0], rtol=1e-6)
 
 
 @pytest.mark.parametrize("around", [BaggingRegressor, AdaBoostRegressor])

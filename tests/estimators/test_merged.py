@@ -9,6 +9,7 @@ import onnx.numpy_helper
 import pytest
 
 from onnxtrain import OrtGradientRegressor
+from onnxtrain.convert.padding import padding_rows
 
 rng = np.random.default_rng(0)
 X, Y = (rng.normal(size=(20, 3)).astype(np.float32) for _ in range(2))
@@ -543,3 +544,14 @@ def test_a_file_with_restored_intercepts_is_like_the_one_that_came():
     assert sorted(fitted(found).weights_) == sorted(model.weights_)
     only = OrtGradientRegressor(onx, weights_to_train=["W"], max_iter=1, random_state=0).fit(X, Y)
     assert [*only.get_trained_onnx().graph.node] == [*onx.graph.node]
+
+
+def test_a_table_that_is_read_at_constant_indices_is_no_embedding():
+    code = "k = Constant<value_ints = [0]>() E = Gather(a, k) A = Add(X, E) Y = MatMul(A, W)"
+    assert padding_rows(network(code, a=ZEROS[None], W=W)) == {}
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_tables_of_every_type_have_a_row_for_padding(dtype):
+    table = (W * np.array([[1], [0], [1]])).astype(dtype)
+    assert padding_rows(network(READ, W=table, U=U)) == {"E": 1}

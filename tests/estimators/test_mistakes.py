@@ -20,7 +20,7 @@ import scipy.sparse
 from skl2onnx import to_onnx
 from sklearn.base import clone
 from sklearn.cluster import KMeans
-from sklearn.compose import make_column_transformer
+from sklearn.compose import ColumnTransformer, make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.exceptions import ConvergenceWarning, InconsistentVersionWarning, NotFittedError
 from sklearn.feature_extraction import DictVectorizer
@@ -1210,7 +1210,8 @@ COLUMNS = [
     (ZONED, "(X['c'] - pandas.Timestamp('2020-01-01', tz='UTC')).dt.days"),
     (DAYS - DAYS[0], "as X['c'].dt.total_seconds() does"),
     ((DAYS - DAYS[0]).astype(object), "as pandas.to_timedelta(X['c']).dt.total_seconds() does"),
-    (DAYS.to_period("M"), "(pandas.to_datetime(X['c'].astype(str)) - pandas.Timestamp('2020-01-01')).dt.days"),
+    (DAYS.to_period("W"), "(pandas.PeriodIndex(X['c']).to_timestamp() - pandas.Timestamp('2020-01-01')).days"),
+    (ZONED.astype(object), "(pandas.to_datetime(X['c'], utc=True) - pandas.Timestamp('2020-01-01', tz='UTC')).dt.days"),
     (DAYS.date, "(pandas.to_datetime(X['c'].astype(str)) - pandas.Timestamp('2020-01-01')).dt.days"),
     (DAYS.time, "X holds values of type time in 'c'"),
     (
@@ -1232,6 +1233,12 @@ def test_columns_that_hold_no_numbers_are_named(values, message, model, behind):
     for expression in re.findall(r"as (\S+.*?) does, or leave it out", str(e.value)):
         numbers = eval(expression, {"X": TABLE.assign(c=values), "pandas": pd})
         R(max_iter=0).fit(TABLE[["area"]].assign(c=numbers), RENT)
+
+
+def test_columns_are_not_blamed_for_labels():
+    model = make_pipeline(ColumnTransformer([("area", "passthrough", ["area"])]), LinearRegression())
+    with pytest.raises(ArgumentTypeError, match="intervals of numbers, are learned by OrtGradientClassifier"):
+        R(model).fit(TABLE.assign(c=DAYS), pd.cut(RENT, 3))
 
 
 ALL_CALLS = CALLS + MORE_CALLS + LAST_CALLS + FURTHER_CALLS

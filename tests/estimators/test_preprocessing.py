@@ -277,6 +277,12 @@ def test_rows_of_float16_are_computed_in_float16(rows):
     np.testing.assert_allclose(tuned.predict(rows), model.predict(rows), rtol=1e-5)
 
 
+def test_rows_of_float16_beside_float64_are_computed_in_float64():
+    rows = HALVES.assign(far=NEAR[:, 0] + 1000)
+    tuned = OrtGradientRegressor(make_pipeline(StandardScaler(), Ridge()), max_iter=0, dtype="float64").fit(rows, Y)
+    assert set(tuned.onnx_status_.values()) == {"ONNX"}
+
+
 def test_thresholds_are_float32_in_a_model_of_float64_too():
     rows = np.linspace(0, 1, 60)[:, None] + [[1e9, 5e9]]
     model = make_pipeline(MinMaxScaler(), KBinsDiscretizer(5, encode="onehot-dense", strategy="uniform"), Ridge()).fit(

@@ -127,7 +127,8 @@ def test_nested_parameters():
     model = OrtGradientClassifier(MLPClassifier(hidden_layer_sizes=(5,)), max_iter=1)
     assert model.set_params(estimator__alpha=0.5).get_params()["estimator__alpha"] == 0.5
     with pytest.raises(
-        ValueError, match=r"has no parameter 'momentum'. Give an optimizer: solver=onnxtrain.optim.SGD\(momentum=...\)"
+        ValueError,
+        match=r"has no parameter 'momentum'. estimator__momentum is the parameter of the model inside. Give an optimizer: solver=onnxtrain.optim.SGD\(momentum=...\)",
     ):
         model.set_params(momentum=0.9)
 

@@ -30,7 +30,8 @@ def epoch(labels, n_parts, k, seed=0, *, by_label=True):
     counts = sections(sizes, k)
     if by_label:
         counts = np.array([np.bincount(labels[c], minlength=labels.max() + 1) for c in cuts])
-    order = balanced_order(to_balance(counts, sizes, k), sizes, random_state)
+    counts_to_balance, weights = to_balance(counts, sizes, k)
+    order = balanced_order(counts_to_balance, sizes, random_state, weights)
     found = mixed(iter([parts[i] for i in order]), order, Strata(counts, by_label), k, random_state)
     return np.concatenate([data.features["X"][:, 0] for data in found]).astype(int)
 
@@ -61,6 +62,16 @@ def test_a_rare_class_is_not_missing_until_its_part_is_read_halfway(shares, seed
     order = epoch(labels, 64, 8, seed)
     of_rare = np.array([np.mean(labels[rows] == len(shares) - 1) for rows in np.array_split(order, 5)])
     np.testing.assert_allclose(of_rare, shares[-1], rtol=0.2)
+
+
+@pytest.mark.parametrize("n_rare", [1, 3])
+def test_parts_of_a_rare_class_are_read_first_among_many(n_rare):
+    counts = np.full((500, 2), [10, 0])
+    counts[200 : 200 + n_rare] = [0, 10]
+    sizes = counts.sum(axis=1)
+    found, weights = to_balance(counts, sizes, 8)
+    order = balanced_order(found, sizes, np.random.RandomState(0), weights)
+    assert order.index(200) <= n_rare + 1
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -119,11 +119,11 @@ def _has_trees_last(estimator: BaseEstimator) -> bool:
 def _check_between(
     estimator: BaseEstimator, run: Callable[[Any], Mapping[str, np.ndarray]], rows: Any, remedy: str
 ) -> None:
-    """Compare a pipeline that ends in trees with its graph on decimals between the rows of `X`.
+    """Compare trees after other steps, or neighbours, with their graph on decimals between the rows of a fit.
 
     Splits lie in the middle between two rows of the fit. There, the float32 and float64 results of the first steps may
     fall on different sides. This affects no row of the fit, but some rows of any other table of such decimals. Two
-    fitted rows are equally far from decimals, too.
+    fitted rows may be equally far from such a decimal.
     """
     if rows is None:
         return

@@ -56,14 +56,19 @@ def _days(name: Any, column: Any) -> str:
         first = _first(column)
         if isinstance(first, dt.timedelta):
             return f"pandas.to_timedelta({found}).dt.total_seconds()"
-        if type(first).__name__ != "Period" and not isinstance(first, dt.date):
+        if type(first).__name__ == "Period":
+            return f"(pandas.PeriodIndex({found}).to_timestamp() - pandas.Timestamp('2020-01-01')).days"
+        if not isinstance(first, dt.date):
             return ""
+        if getattr(first, "tzinfo", None) is not None:
+            return f"(pandas.to_datetime({found}, utc=True) - pandas.Timestamp('2020-01-01', tz='UTC')).dt.days"
         found = f"pandas.to_datetime({found}.astype(str))"
     elif kind == "m":
         return f"{found}.dt.total_seconds()"
     elif kind != "M":
         return ""
-    zone = ", tz='UTC'" if getattr(column.dtype, "tz", None) is not None else ""
+    dtype = getattr(column.dtype, "pyarrow_dtype", column.dtype)
+    zone = ", tz='UTC'" if getattr(dtype, "tz", None) is not None else ""
     return f"({found} - pandas.Timestamp('2020-01-01'{zone})).dt.days"
 
 
@@ -74,6 +79,13 @@ def object_columns(X: Any) -> dict[str, str]:
     first = {str(name): _first(column) for name, column in X.items() if not _days(name, column)}
     known = (str, bytes, Number, np.generic, NoneType)
     return {name: type(value).__name__ for name, value in first.items() if not isinstance(value, known)}
+
+
+def types_of_columns(X: Any) -> set[str]:
+    """Return the names of the types of the first values of columns that hold no numbers."""
+    if not by_column(X):
+        return set()
+    return {type(_first(column)).__name__ for _, column in X.items() if column.dtype.kind not in "fiub"}
 
 
 def _first(column: Any) -> Any:

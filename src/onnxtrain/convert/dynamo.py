@@ -8,13 +8,13 @@ The graph lists the values that the module held, one per line, and each node has
 The exporter's optimizer changes the graph but not this metadata:
 
 * Equal initializers of up to 1024 elements are merged, whether they are one parameter or only have equal initial
-+  values. The node then has another layer's parameter where its operation has the layer's own.
+  values. The node then has another layer's parameter where its operation has the layer's own.
 * Zero intercepts of Gemm and Conv are dropped. The node has two inputs, its operation three.
 * Values that depend only on parameters are constant-folded. The initializer records from which, see
-  :func:`tied.folded_from`.
+  :func:`tied_weights.folded_from`.
 
 :func:`as_in_module` gives the nodes the operands of their operations again. For parameters that are not in the file,
-see :mod:`unseen`.
+see :mod:`export_warnings`.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from onnxtrain.convert.padding import padding_rows
 #: Sums and products that the optimizer drops if the other operand is the scalar 0 or 1.
 _ARITHMETIC = re.compile(r"(add|sub|mul|div)(_\d+)?")
 
-#: Prefixes of operations that only move elements, so that gradients stay those of the parameter; val_1 is a constant.
+#: Names of operations that only move elements, so that gradients stay those of the parameter; val_1 is a constant.
 _MOVES = re.compile(
     r"(val|view|reshape|t|transpose|permute|movedim|flatten|unflatten|unsqueeze|squeeze|expand|cat|stack|concat|slice|"
     r"select|split\w*|chunk|getitem|unbind|clone|contiguous|alias|detach|_to_copy|to|tile|repeat|index\w*|embedding|"

@@ -10,6 +10,7 @@ import onnx
 import onnx.numpy_helper
 
 from onnxtrain import graph
+from onnxtrain.convert.dynamo import REAL
 from onnxtrain.convert.merged import (
     holders_of,
     separate_in_file,
@@ -172,10 +173,6 @@ def _is_close(found: np.ndarray, expected: np.ndarray, *, coarse: bool) -> bool:
     return np.allclose(found, expected, rtol=0, atol=tolerance * float(largest), equal_nan=True)
 
 
-#: The types of floating-point tensors.
-_REAL = frozenset(int(dtype) for dtype in graph.FLOATS)
-
-
 def put_back(
     original: onnx.ModelProto, weights: Mapping[str, np.ndarray], trained: onnx.ModelProto
 ) -> onnx.ModelProto | None:
@@ -211,7 +208,7 @@ def put_back(
     written = {**weights, **quantized_again(original, {**holders, **holders_of(original)}, weights)}
     for name, array in written.items():
         tensor, dtype = holders[name], onnx.helper.tensor_dtype_to_np_dtype(holders[name].data_type)
-        if array is weights.get(name) and tensor.data_type not in _REAL:
+        if array is weights.get(name) and tensor.data_type not in REAL:
             return None  # integers that are never dequantized
         graph.put(tensor, np.asarray(array, dtype))
     return changed

@@ -18,15 +18,21 @@ _EMBEDDING = re.compile(r"aten\.embedding\.default\]\(args = \(%\w+, %\w+, (\d+)
 #: The product of this factor and a float32 number above 1e-23, or a float64 number above 1e-14, is an integer.
 _LARGE = 2.0**100
 
-#: The types whose range contains the products with _LARGE; that of float16 does not.
-_WIDE = (onnx.TensorProto.FLOAT, onnx.TensorProto.DOUBLE)
+#: The types of tables, and the type in which rows are multiplied by _LARGE: float16 does not contain the products.
+_WIDE: dict[int, int] = {
+    onnx.TensorProto.FLOAT: onnx.TensorProto.FLOAT,
+    onnx.TensorProto.DOUBLE: onnx.TensorProto.DOUBLE,
+    onnx.TensorProto.FLOAT16: onnx.TensorProto.FLOAT,
+    onnx.TensorProto.BFLOAT16: onnx.TensorProto.FLOAT,
+}
 
 
 def padding_rows(onx: onnx.ModelProto) -> dict[str, int]:
     """Return the untrained row of each embedding, by the result of the Gather that reads the table.
 
     The dynamo exporter records this row. In a file of torch.onnx.export(dynamo=False), it is the only row of zeros of a
-    table: PyTorch sets the row to 0 at the start and does not train it.
+    table: PyTorch sets the row to 0 at the start and does not train it. A table that is read at constant indices there
+    is a parameter, not an embedding.
     """
     if onx.producer_name != "pytorch":
         return {}
@@ -36,6 +42,9 @@ def padding_rows(onx: onnx.ModelProto) -> dict[str, int]:
     if module.held:
         rows = dict(_said(module))
     else:
+        constants = {i.name for i in onx.graph.initializer} | _results_of(onx, "Constant")
+        reads = {n.output[0]: n.input[0] for n in onx.graph.node if _reads_rows(n) and n.input[1] not in constants}
+        reads = {y: w for y, w in reads.items() if w in tables}
         zeros = _of_zeros(tables, {*reads.values()})
         rows = {y: zeros[w] for y, w in reads.items() if w in zeros}
     return {y: row for y, row in rows.items() if y in reads and row < tables[reads[y]].dims[0]}
@@ -44,6 +53,10 @@ def padding_rows(onx: onnx.ModelProto) -> dict[str, int]:
 def _reads_rows(node: onnx.NodeProto) -> bool:
     on_rows = all(a.name != "axis" or a.i == 0 for a in node.attribute)
     return node.op_type == "Gather" and len(node.input) == 2 and len(node.output) == 1 and on_rows
+
+
+def _results_of(onx: onnx.ModelProto, op_type: str) -> set[str]:
+    return {y for node in onx.graph.node if node.op_type == op_type for y in node.output}
 
 
 def _said(module: Module) -> Iterator[tuple[str, int]]:
@@ -81,15 +94,18 @@ def _read(node: onnx.NodeProto, row: int, table: onnx.TensorProto) -> list[onnx.
     """
     make, (w, index), (y,) = onnx.helper.make_node, node.input, node.output
     read, large, whole, still, chosen = (f"{y}.{name}" for name in ("read", "large", "whole", "still", "chosen"))
-    factor = np.array(_LARGE, onnx.helper.tensor_dtype_to_np_dtype(table.data_type))
+    wide = _WIDE[table.data_type]
+    factor = np.array(_LARGE, onnx.helper.tensor_dtype_to_np_dtype(wide))
     is_row = np.arange(table.dims[0])[:, None] == row
     return [
         make("Constant", [], [f"{y}.factor"], value=onnx.numpy_helper.from_array(factor)),
         make("Constant", [], [f"{y}.is_row"], value=onnx.numpy_helper.from_array(is_row)),
         make("Gather", [w, index], [read], name=node.name),
-        make("Mul", [read, f"{y}.factor"], [large]),
+        make("Cast", [read], [f"{y}.wide"], to=wide),
+        make("Mul", [f"{y}.wide", f"{y}.factor"], [large]),
         make("Floor", [large], [whole]),
-        make("Div", [whole, f"{y}.factor"], [still]),
+        make("Div", [whole, f"{y}.factor"], [f"{y}.quotient"]),
+        make("Cast", [f"{y}.quotient"], [still], to=table.data_type),
         make("Gather", [f"{y}.is_row", index], [chosen]),
         make("Where", [chosen, still, read], [y]),
     ]

@@ -367,7 +367,9 @@ class OrtGradientEstimator(CallbackSupportMixin, NamesItsParameters, BaseEstimat
         if name in _OF_OTHERS:
             said = f"{type(self).__name__} has no {name}: {_OF_OTHERS[name]}."
             raise AttributeError(said, name=name, obj=self)
-        if name[0] != "_" and not hasattr(type(self), name) and hasattr(vars(self).get("estimator"), name):
+        inside = vars(self).get("estimator")
+        has_it = hasattr(inside, "get_params") and not isinstance(inside, type) and hasattr(inside, name)
+        if has_it and name[0] != "_" and not hasattr(type(self), name):
             said = f"{type(self).__name__} has no {name}, its estimator has: to_sklearn().{name} is that after the fit."
             raise AttributeError(said, name=name, obj=self)
         return object.__getattribute__(self, name)  # once more: a property may raise its own message

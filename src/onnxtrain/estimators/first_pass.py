@@ -111,7 +111,7 @@ def survey(
     first = found[order[0]]
     for i, part in found.items():
         check_form(i, part.form, order[0], first.form)
-        check_targets(i, part.sample.y, order[0], first.sample.y)
+        check_targets(i, part.sample.y, order[0], shape_of_targets(first.sample.y))
         check_weighted(i, part.sample, order[0], weighted=first.sample.sample_weight is not None)
     if first.sample.sample_weight is not None and parts.classes is not None:
         return survey(replace(parts, classes=None), dtype, classifies=classifies, counted=counted)
@@ -160,9 +160,14 @@ def check_form(i: int, form: tuple[Any, ...], first: int, form_of_first: tuple[A
         raise DataError(f"Part {i} has rows of {form}, part {first} of {form_of_first}.")
 
 
-def check_targets(i: int, y: Any, first: int, y_of_first: Any) -> None:
+def shape_of_targets(y: Any) -> tuple[Any, ...]:
+    """Return the shape of y of a part, with "n" for the number of its rows."""
+    return "n", *as_array(y, "y").shape[1:]
+
+
+def check_targets(i: int, y: Any, first: int, shape_of_first: tuple[Any, ...]) -> None:
     """Raise if y of a part differs from y of the first part in its axes or number of columns."""
-    shape, shape_of_first = (("n", *as_array(values, "y").shape[1:]) for values in (y, y_of_first))
+    shape = shape_of_targets(y)
     if shape != shape_of_first:
         found, wanted = (f"({', '.join(map(str, s))}{',' * (len(s) == 1)})" for s in (shape, shape_of_first))
         raise DataError(f"Part {i} has y of shape {found}, part {first} of {wanted}: they must be alike.")

@@ -23,6 +23,7 @@ from onnxtrain.estimators.first_pass import (
     check_weighted,
     form_of,
     n_rows_of,
+    shape_of_targets,
     survey,
 )
 from onnxtrain.estimators.frames import InputForm, Rows, in_order
@@ -216,13 +217,13 @@ class GivenParts:
     def labelled(self) -> Iterator[Part]:
         """Yield the parts that have rows; check that each has labels, and that all or none have weights."""
         order = with_rows(self.parts)
-        weighted, few = None, None
+        weighted, shape = None, None
         for i, part in zip(order, self.parts.in_order(), strict=True):
             check_length(i, part, self.parts.n_rows(i))
             weighted = part.sample_weight is not None if weighted is None else weighted
             check_weighted(i, part, order[0], weighted=weighted)
-            few = part.y[:1] if few is None else few
-            check_targets(i, part.y, order[0], few)
+            shape = shape_of_targets(part.y) if shape is None else shape
+            check_targets(i, part.y, order[0], shape)
             yield part._replace(y=copy.copy(part.y))
 
 

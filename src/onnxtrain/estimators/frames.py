@@ -329,13 +329,15 @@ def as_pandas(X: ArrayLike) -> ArrayLike:
 
 def is_rounded(X: ArrayLike) -> bool:
     """Whether a float32 model rounds the rows: float64 values, or integers that float32 cannot represent."""
-    columns = _numeric_columns(X)
-    return any(loses_digits(column) for column in columns if column.dtype.kind == "f" or not by_column(as_pandas(X)))
+    X = as_pandas(X)
+    separate = by_column(X)
+    return any(loses_digits(column) for column in _numeric_columns(X) if column.dtype.kind == "f" or not separate)
 
 
 def holds_halves(X: ArrayLike) -> bool:
-    """Whether some values are float16, a type in which scikit-learn computes too."""
-    return any(column.dtype == np.float16 for column in _numeric_columns(X))
+    """Whether scikit-learn computes in float16: all columns have it, or one of those that are separate inputs."""
+    halves = [column.dtype == np.float16 for column in _numeric_columns(X)]
+    return any(halves) if by_column(as_pandas(X)) else bool(halves) and all(halves)
 
 
 def _numeric_columns(X: ArrayLike) -> list[Any]:
@@ -417,9 +419,11 @@ def _check_not_finite(X: Frame, estimator: Estimator | None) -> None:
     floats = [i for i, dtype in enumerate(X.dtypes) if dtype.kind == "f"]
     if estimator is None or not floats:
         return
-    values = X.iloc[:, floats].to_numpy(np.float64, na_value=np.nan)
-    odd = [np.isnan(values), np.isinf(values)]
-    rows = {int(row) for each in odd for row in each.argmax(axis=0)[each.any(axis=0)]}
+    rows: set[int] = set()
+    for i in floats:
+        values = X.iloc[:, i].to_numpy(dtype=np.float64, na_value=np.nan)
+        if not np.isfinite(values.sum()):
+            rows |= {int(odd.argmax()) for odd in (np.isnan(values), np.isinf(values)) if odd.any()}
     if rows:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

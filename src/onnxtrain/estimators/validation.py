@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_X_y as check_arrays
 
 from onnxtrain.arguments import several
 from onnxtrain.cache import table
-from onnxtrain.convert.columns import date_columns, object_columns
+from onnxtrain.convert.columns import date_columns, object_columns, types_of_columns
 from onnxtrain.errors import ArgumentTypeError, DataError, OnnxTrainError, ParameterError, as_number, warn
 from onnxtrain.estimators.arrays import cast
 from onnxtrain.estimators.lora import LoRA
@@ -256,11 +256,17 @@ def as_data_error(X: object = None) -> Iterator[None]:
     except OnnxTrainError:
         raise
     except (TypeError, ValueError) as e:
-        said = _of_columns(X) if _NO_NUMBER.search(str(e)) else ""
+        said = _of_columns(X) if _NO_NUMBER.search(str(e)) and _is_about(X, str(e)) else ""
         if not said:
             remedy = next((remedy for part, remedy in _REMEDIES.items() if part in str(e)), "")
             said = (str(e).removesuffix(".") if remedy.startswith(".") else str(e)) + remedy
         raise (ArgumentTypeError if isinstance(e, TypeError) else DataError)(said) from e
+
+
+def _is_about(X: object, message: str) -> bool:
+    """Whether an error may be about the rows: it names no type, or the type of the values of a column of theirs."""
+    named = re.search(r"not '([\w.]+)'", message)
+    return named is None or named[1].rpartition(".")[2] in types_of_columns(X)
 
 
 def _of_columns(X: object) -> str:

@@ -38,8 +38,9 @@ _NOT_PICKLED = ("sess_options", "run_options", "graph_builder_config")
 
 
 def _in_operators(model: onnx.ModelProto) -> str:
-    """Return where the weights of a model are that has them in operators of ai.onnx.ml, and what to do about it."""
-    kind = next((node.op_type for node in model.graph.node if node.domain == "ai.onnx.ml"), None)
+    """Return a remark about weights in an operator of ai.onnx.ml, with the remedy; empty without such an operator."""
+    operators = (node.op_type for node in model.graph.node if node.domain == "ai.onnx.ml")
+    kind = next((name for name in operators if name.startswith(("Linear", "SVM", "TreeEnsemble"))), None)
     if kind is None:
         return ""
     plain = f" skl2onnx.to_onnx(model, X, black_op={{{kind!r}}}) writes a matrix product instead."

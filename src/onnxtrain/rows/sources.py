@@ -395,9 +395,10 @@ def _opened(array: Any) -> Any:
     zarr = _require("zarr", "zarr")
     try:
         return zarr.open_array(array, mode="r")
-    except (FileNotFoundError, ValueError) as e:  # the latter of zarr for a group
+    except (FileNotFoundError, ValueError) as e:  # zarr raises a ValueError for a group
+        reason = f" zarr says: {e}" if isinstance(e, ValueError) else ""
         raise FileError(
-            f"There is no array of zarr {os.fspath(array)!r}: the path of one in a group ends with its name."
+            f"There is no array of zarr {os.fspath(array)!r}: the path of one in a group ends with its name.{reason}"
         ) from e
 
 
@@ -523,14 +524,14 @@ def from_dask(X: Any, y: Any = None, *, weight: Any = None) -> DaskRows:
     X : dask array or frame
         The rows, in partitions.
     y, weight : dask array, frame or series, optional
-        The targets and sample weights, in the same partitions as X; y is not needed for predictions.
+        The targets and sample weights, cut at the rows of the partitions of X; y is not needed for predictions.
 
     Raises
     ------
     DependencyError
         dask is not installed.
     DataError
-        The collections have different partitions.
+        The collections have different numbers of rows, or partitions that cannot be cut alike.
 
     Examples
     --------

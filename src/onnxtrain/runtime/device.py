@@ -322,7 +322,7 @@ def _identity(kind: str, dtype: str, ndim: int, process: int) -> onnxruntime.Inf
     opset = [onnx.helper.make_opsetid("", 21)]
     content = onnx.helper.make_model(graph, ir_version=10, opset_imports=opset).SerializeToString()
     options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # errors are raised
     # no fallback, which would silently open a session on the CPU
     return onnxruntime.InferenceSession(content, options, providers=Device(kind).providers(), enable_fallback=0)
 

@@ -155,7 +155,7 @@ class TrainingData:
         The type of each input.
     constants : mapping of str to ndarray
         The values of the inputs of the model that are the same for all rows.
-        chosen : ndarray of int64, optional
+    chosen : ndarray of int64, optional
         The indices of the rows that are visited; None for all. A subset of the rows is not copied.
     n_scores : int
         The number of scores per entry of the label; the scores of a language model take more memory than its rows.

@@ -32,6 +32,9 @@ _MIXED_BYTES = 2**22
 #: The number of randomly drawn parts from which the next part is chosen.
 _CANDIDATES = 64
 
+#: Parts that hold more than this share of a stratum are among the candidates from the second part on.
+_MUCH = 1 / 8
+
 #: The number of future parts, as a multiple of the open parts, for which rows are held back.
 _FORESEEN = 4
 
@@ -73,29 +76,33 @@ def sections(sizes: np.ndarray, k: int) -> np.ndarray:
     return np.where(np.arange(n)[:, None] * k // n == np.arange(k), sizes[:, None], 0)
 
 
-def to_balance(counts: np.ndarray, sizes: np.ndarray, k: int) -> np.ndarray:
-    """Return the counts that the order of the parts balances: those of strata, and those of sections of all lengths.
+def to_balance(counts: np.ndarray, sizes: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the counts that the order of the parts balances, strata and sections of all lengths, and their weights.
 
     Sorted files have groups of rows that no label tells: the sections are the file cut into 2, 3, up to k + 2. Those of
-    one length would balance the groups of theirs only. The strata come as often, and weigh as much as all sections.
+    one length would balance the groups of theirs only. The strata weigh as much as all sections.
     """
     of_sections = [sections(sizes, n) for n in range(2, k + 3)]
-    return np.hstack([counts] * len(of_sections) + of_sections)
+    weights = [np.full(counts.shape[1], len(of_sections)), *(np.ones(found.shape[1]) for found in of_sections)]
+    return np.hstack([counts, *of_sections]), np.concatenate(weights)
 
 
 # ---------------------------------------------------------------- the order
 
 
-def balanced_order(counts: np.ndarray, sizes: np.ndarray, random_state: np.random.RandomState) -> list[int]:
+def balanced_order(
+    counts: np.ndarray, sizes: np.ndarray, random_state: np.random.RandomState, weights: np.ndarray | None = None
+) -> list[int]:
     r"""Return the parts in a random order in which no stratum lags behind the others, as far as possible.
 
     The first part is drawn at random. The next part, out of 64 drawn parts, is the one with the least
 
-    .. math:: \sum_s \max(0, n / N - n_s / N_s)^2
+    .. math:: \sum_s w_s \max(0, n / N - n_s / N_s)^2
 
-    where n of all N rows and :math:`n_s` of the :math:`N_s` rows of stratum s have been read after it. So the only part
-    of a rare class is read at the beginning, and its rows wait. Read halfway, they would be missing before and twice as
-    frequent afterwards.
+    where n of all N rows and :math:`n_s` of the :math:`N_s` rows of stratum s have been read after it, and :math:`w_s`
+    is the weight of the stratum, 1 by default. Parts that hold much of a stratum are drawn first, so that the few parts
+    of a rare class are read at the beginning, and its rows wait. Read halfway, they would be missing before and twice
+    as frequent afterwards.
 
     Examples
     --------
@@ -104,15 +111,19 @@ def balanced_order(counts: np.ndarray, sizes: np.ndarray, random_state: np.rando
     >>> [i // 4 for i in order]
     [0, 1, 0, 0, 0]
     """
-    counts = counts[:, counts.any(axis=0)]
+    present = counts.any(axis=0)
+    weights = np.ones(len(present)) if weights is None else weights
+    counts, weights = counts[:, present], weights[present]
     of_strata, n_rows = counts.sum(axis=0), sizes.sum()
+    scarce = (counts > _MUCH * of_strata).any(axis=1)
     left: list[int] = random_state.permutation(len(counts)).tolist()
+    left[1:] = sorted(left[1:], key=lambda i: not scarce[i])
     order: list[int] = []
     read, n_read = np.zeros(len(of_strata)), 0
     while left:
         some = left[: _CANDIDATES if order else 1]
         behind = (n_read + sizes[some])[:, None] / n_rows - (read + counts[some]) / of_strata
-        chosen = left.pop(int(np.argmin((np.maximum(behind, 0) ** 2).sum(axis=1))))
+        chosen = left.pop(int(np.argmin(np.maximum(behind, 0) ** 2 @ weights)))
         order.append(chosen)
         read, n_read = read + counts[chosen], n_read + sizes[chosen]
     return order

@@ -271,7 +271,8 @@ class PartedData:
         strata = Strata(sections(sizes, k), by_label=False)
         if self.shares is not None:
             strata = Strata(self.shares[present] * sizes[:, None], by_label=True)
-        order = balanced_order(to_balance(strata.counts, sizes, k), sizes, random_state)
+        counts, weights = to_balance(strata.counts, sizes, k)
+        order = balanced_order(counts, sizes, random_state, weights)
         parts = self._read(present[order].tolist())
         try:
             yield from mixed(parts, order, strata, k, random_state)

@@ -148,7 +148,9 @@ def _checked(arrays: Mapping[str, Any], expected: Mapping[str, np.ndarray]) -> d
         array = np.asarray(arrays[name])
         if array.shape != like.shape:
             raise DataError(f"{name} of the state has shape {array.shape}, expected {like.shape}.")
-        if array.dtype.kind not in "fiu" or not np.isfinite(array).all():
+        if array.dtype.kind not in "fiu":
+            raise DataError(f"{name} of the state has the type {array.dtype}, expected {like.dtype}.")
+        if not np.isfinite(array).all():
             raise DataError(f"{name} of the state holds values that are not finite: the training diverged.")
         if like.dtype.kind == "i" and not (array.item() == int(array.item()) and 1 <= array.item() < 2**31):
             raise DataError(f"{name} of the state is {array.tolist()}: it is the number of the next step, from 1 on.")

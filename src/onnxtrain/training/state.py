@@ -242,7 +242,7 @@ class EpochEnd:
     validate : callable, optional
         A function that returns the validation loss, which then decides on progress.
     average : bool or float
-        As for :meth:`~onnxtrain.training.state.TrainingState.take`.
+        As for :meth:`~onnxtrain.training.state.TrainingState.take_average`.
     listeners : tuple of callable
         Functions that are called in order with the :class:`EpochInfo`; training stops if one returns True.
     """

@@ -43,13 +43,18 @@ def nearest_centroid(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
     return op.Softmax(op.Sub(prior, op.ReduceSumSquare(difference, [2], keepdims=0)), axis=1)
 
 
-def _by_distance(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
-    """Return the mean of the nearest rows' targets, weighted by 1 / distance; rows at distance 0 count alone."""
+def _mean_of_neighbours(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
+    """Return the mean of the targets of the nearest rows, or of all rows within the radius, with the given weights.
+
+    Weights are uniform, or 1 / distance: then rows at distance 0 count alone.
+    """
     rows = np.asarray(estimator._fit_X, dtype=np.float64)
     y = op.Identity(estimator._y.reshape(len(rows), -1))
     squared = RowsWith(op, X, rows).distance(2)
     if isinstance(estimator, RadiusNeighborsRegressor):
         near = op.Cast(op.LessOrEqual(squared, float(estimator.radius) ** 2), to=ir.DataType.FLOAT)
+        if estimator.weights == "uniform":
+            return op.MatMul(op.Div(near, op.ReduceSum(near, [1], keepdims=1)), y)
         return op.MatMul(_of_distances(op, squared, near), y)
     squared, nearest = op.TopK(squared, np.array([estimator.n_neighbors]), largest=0, axis=1, _outputs=2)
     weights = op.Unsqueeze(_of_distances(op, squared, None), [2])
@@ -66,15 +71,16 @@ def _of_distances(op: Nodes, squared: ir.Value, near: ir.Value | None) -> ir.Val
     return op.Div(weights, op.ReduceSum(weights, [1], keepdims=1))
 
 
-_BY_DISTANCE = addition(_by_distance)
+_OF_NEIGHBOURS = addition(_mean_of_neighbours)
 
 
 @repair(KNeighborsRegressor, RadiusNeighborsRegressor)
 def of_dense_rows(convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
     """Write the fitted rows dense, and the weights 1 / distance.
 
-    skl2onnx takes no sparse rows and averages whole targets as integers, which have no derivative; a row that was
-    fitted gets the mean of its neighbours, whatever its distance.
+    skl2onnx takes no sparse rows, averages integer targets as integers, which have no derivative, leaves out rows at
+    exactly the radius, and gives a fitted row the mean of its neighbours with any weights. Equal fitted rows raise a
+    ConversionError: it is arbitrary which of their targets are trained.
     """
     original = operator.raw_operator
     model = operator.raw_operator = copy.copy(original)
@@ -83,8 +89,10 @@ def of_dense_rows(convert: Converter, scope: Scope, operator: Operator, containe
     if isinstance(model, KNeighborsRegressor):
         _check_distinct(model._fit_X)
     model._y = np.asarray(model._y, np.float64)
-    by_distance = model.weights == "distance" and model.effective_metric_ == "euclidean"
-    write = _BY_DISTANCE.convert if by_distance and isinstance(model._fit_X, np.ndarray) else convert
+    # skl2onnx leaves out the rows that lie exactly at the radius
+    own = model.weights == "distance" or (model.weights == "uniform" and isinstance(model, RadiusNeighborsRegressor))
+    euclidean = model.effective_metric_ == "euclidean" and isinstance(model._fit_X, np.ndarray)
+    write = _OF_NEIGHBOURS.convert if own and euclidean else convert
     try:
         write(scope, operator, container)
     finally:
