@@ -65,8 +65,8 @@ def _of_distances(op: Nodes, squared: ir.Value, near: ir.Value | None) -> ir.Val
     """Return weights 1 / distance of the `near` rows, normalized; rows at distance 0 share the weight."""
     equal = op.Equal(squared, 0.0)
     hits = op.Cast(equal, to=ir.DataType.FLOAT)
-    inverse = op.Div(1.0, op.Sqrt(op.Where(equal, 1.0, squared)))
-    inverse = inverse if near is None else op.Mul(inverse, near)
+    # onnxruntime 1.19 ends the process where it fuses (1 / a) b
+    inverse = op.Div(1.0 if near is None else near, op.Sqrt(op.Where(equal, 1.0, squared)))
     weights = op.Where(op.Greater(op.ReduceMax(hits, [1], keepdims=1), 0.0), hits, inverse)
     return op.Div(weights, op.ReduceSum(weights, [1], keepdims=1))
 
