@@ -39,7 +39,7 @@ def text_columns(X: Any) -> list[str]:
 
 
 def date_columns(X: Any) -> dict[str, str]:
-    """Return the columns with dates or durations, each with the expression that converts it to numbers."""
+    """Return the columns with dates or durations, each with the expression that makes it numeric."""
     if not by_column(X):
         return {}
     found = {str(name): _days(name, column) for name, column in X.items()}
@@ -47,7 +47,7 @@ def date_columns(X: Any) -> dict[str, str]:
 
 
 def _days(name: Any, column: Any) -> str:
-    """Return the expression that converts a column of dates or durations to numbers; empty for other columns.
+    """Return the expression that makes a column of dates or durations numeric; empty for other columns.
 
     The expression has a fixed origin; an origin computed from the rows would differ in ``predict``.
     """
@@ -73,7 +73,7 @@ def _days(name: Any, column: Any) -> str:
 
 
 def object_columns(X: Any) -> dict[str, str]:
-    """Return the columns that hold neither numbers nor strings nor dates, each with the type of its first value."""
+    """Return the columns that hold no numeric values, strings or dates, each with the type of its first value."""
     if not by_column(X):
         return {}
     first = {str(name): _first(column) for name, column in X.items() if not _days(name, column)}
@@ -82,7 +82,7 @@ def object_columns(X: Any) -> dict[str, str]:
 
 
 def types_of_columns(X: Any) -> set[str]:
-    """Return the names of the types of the first values of columns that hold no numbers."""
+    """Return the names of the types of the first values of non-numeric columns."""
     if not by_column(X):
         return set()
     return {type(_first(column)).__name__ for _, column in X.items() if column.dtype.kind not in "fiub"}

@@ -1,4 +1,4 @@
-"""Numbers of threads for a graph, and for BLAS between runs of graphs; waiting threads keep a core busy."""
+"""Thread counts for a graph, and for BLAS between runs of graphs; waiting threads keep a core busy."""
 
 from __future__ import annotations
 
