@@ -221,7 +221,7 @@ def write_estimator(
     kept = {name: vars(estimator)[name] for name in _ATTRIBUTES if name in vars(estimator)}
     targets = estimator._targets
     kept |= {key: getattr(targets, name) for key, name in _OF_TARGETS.items() if hasattr(targets, name)}
-    whole, own = with_weights(model.onnx, weights), None
+    whole, own = with_weights(model.graph(), weights), None
     if trained.source.original is not None:
         own = _without_copies(graph.attach(onnx.load_model_from_string(trained.source.original)), whole, weights)
     header = {

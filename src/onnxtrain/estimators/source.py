@@ -122,7 +122,7 @@ class Source:
             return self._with_factors(weights)
         weights = self.merged(weights)
         if self.original is None:
-            plain = without_factors(self.model.graph(), self.factors) if self.factors else self.model.onnx
+            plain = without_factors(self.model.graph(), self.factors) if self.factors else self.model.graph()
             own = with_weights(plain, weights, outputs=self.model.outputs)
             joined = self.model.link is Link.SIGMOIDS or self.model.output not in self.model.outputs
             # only training needs the node that concatenates the scores of labels
@@ -136,7 +136,7 @@ class Source:
                 "Weights inside functions of the model were trained. Each call has its own, so that the model comes "
                 "out with the nodes of its functions in place of the calls, at another opset."
             )
-        trained = with_weights(rewritten(self.original).SerializeToString(), weights)
+        trained = with_weights(rewritten(self.original), weights)
         kept = {part.name for part in (*trained.graph.input, *trained.graph.initializer)}
         unread = {i.name for i in original.graph.input} - kept
         trained.graph.initializer.extend(w for w in original.graph.initializer if w.name in unread)
@@ -154,7 +154,7 @@ class Source:
             found = None if put is None else with_factors(put, self.factors, weights)
             if found is not None:
                 return graph.attach(found)
-        return with_weights(self.model.onnx, weights, outputs=self.model.outputs)
+        return with_weights(self.model.graph(), weights, outputs=self.model.outputs)
 
     def rows_first(self) -> bytes:
         """Return the user's ONNX model with the rows on the first axis of each input."""

@@ -204,7 +204,7 @@ class TrainedModel:
 
     def _filled(self) -> bytes:
         """Return the trainable form with the trained weights as initializers."""
-        return with_weights(self.source.model.onnx, self.weights).SerializeToString()
+        return with_weights(self.source.model.graph(), self.weights).SerializeToString()
 
     def losses(self, X: Features, label: np.ndarray) -> np.ndarray:
         """Return the loss of each row, without penalties."""

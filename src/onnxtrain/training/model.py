@@ -390,10 +390,10 @@ def learned_constants(model: TrainableModel, trained: Sequence[str]) -> dict[str
 
 
 def with_weights(
-    onx: onnx.ModelProto | bytes, weights: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None
+    onx: onnx.ModelProto, weights: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None
 ) -> onnx.ModelProto:
-    """Return a model with new values of initializers, cast to their types, and with the given outputs only."""
-    proto = onnx.load_model_from_string(onx) if isinstance(onx, bytes) else graph.copy_of(onx)
+    """Return a copy with new values of initializers, cast to their types, and with the given outputs only."""
+    proto = graph.copy_of(onx)
     for initializer in proto.graph.initializer:
         if initializer.name in weights:
             dtype = onnx.helper.tensor_dtype_to_np_dtype(initializer.data_type)
