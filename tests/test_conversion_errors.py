@@ -31,17 +31,21 @@ class Unknown(Ridge):
 
 #: Model, the path of the step, words of the reason.
 MODELS = {
-    "alone": (SplineTransformer(), "SplineTransformer", "no converter of SplineTransformer; onnxtrain.converter"),
+    "alone": (
+        SplineTransformer(),
+        "SplineTransformer",
+        "no converter for SplineTransformer. Register one with onnxtrain.converter",
+    ),
     "columns": (
         make_pipeline(SPLINES, Ridge()),
         "pipeline.columntransformer.num.splinetransformer",
-        "no converter of SplineTransformer; onnxtrain.converter registers one",
+        "no converter for SplineTransformer. Register one with onnxtrain.converter",
     ),
-    "union": (make_pipeline(UNION, Ridge()), "pipeline.featureunion.curved", "no converter of SplineTransformer"),
+    "union": (make_pipeline(UNION, Ridge()), "pipeline.featureunion.curved", "no converter for SplineTransformer"),
     "vote": (
         VotingRegressor([("kernel", Unknown()), ("ridge", Ridge())]),
         "votingregressor.named_estimators.kernel",
-        "no converter of Unknown",
+        "no converter for Unknown",
     ),
     "function": (
         make_pipeline(StandardScaler(), FunctionTransformer(np.tanh), Ridge()),
@@ -73,7 +77,7 @@ def test_the_step_is_named_by_its_path(name):
     ],
 )
 def test_so_is_the_last_step_of_a_pipeline_that_is_split(model, path):
-    with pytest.raises(ConversionError, match="no converter of Unknown") as e:
+    with pytest.raises(ConversionError, match="no converter for Unknown") as e:
         OrtGradientRegressor(model.fit(X, Y)).fit(X, Y)
     assert str(e.value).startswith(path)
     assert e.value.__cause__ is not None
@@ -82,5 +86,5 @@ def test_so_is_the_last_step_of_a_pipeline_that_is_split(model, path):
 
 def test_neighbours_of_wide_sparse_rows():
     rows = scipy.sparse.eye(3000, 200_000, format="csr")
-    with pytest.raises(ConversionError, match="2 GiB as the dense rows .* with TruncatedSVD"):
+    with pytest.raises(ConversionError, match="As dense rows, they take 2 GiB.* with TruncatedSVD"):
         convert(KNeighborsRegressor().fit(rows, np.arange(3000.0)), rows[:5])

@@ -166,7 +166,7 @@ def test_a_wrong_graph_is_refused_with_row_and_page():
             i.CopyFrom(onnx.numpy_helper.from_array(np.array([7.0], np.float32), "intercept"))
     with pytest.raises(
         OnnxTrainError,
-        match=r"'variable' differs from predict by .* in row \d.*sklearn.linear_model.LinearRegression.html",
+        match=r"'variable' differs from predict by .* Row \d is .*sklearn.linear_model.LinearRegression.html",
     ):
         compare(model, onx, X)
 
@@ -299,7 +299,9 @@ class Bounded(StandardScaler):
 def test_a_target_that_cannot_be_transformed_back_in_onnx(options):
     X = np.linspace(0, 1, 12).reshape(6, 2)
     model = TransformedTargetRegressor(LinearRegression(), check_inverse=False, **options).fit(X, X[:, 0] + 1.0)
-    with pytest.raises(ConversionError, match=r"of the target cannot be undone in ONNX.*OrtGradientRegressor\(fitted"):
+    with pytest.raises(
+        ConversionError, match=r"of the target cannot be inverted in ONNX.*OrtGradientRegressor\(fitted"
+    ):
         compared(model, X)
 
 

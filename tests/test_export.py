@@ -115,8 +115,8 @@ def test_derived_attributes_follow():
 @pytest.mark.parametrize(
     "weights, words",
     [
-        ({"coeff": np.zeros((5, 1))}, "'coeff' does not come from LinearRegression. Did you mean 'coef'"),
-        ({"coef": np.zeros((4, 1))}, r"'coef' has shape \(4, 1\), the estimator's has \(5, 1\)"),
+        ({"coeff": np.zeros((5, 1))}, "'coeff' does not belong to LinearRegression. Did you mean 'coef'"),
+        ({"coef": np.zeros((4, 1))}, r"'coef' has shape \(4, 1\), but the estimator's has \(5, 1\)"),
     ],
 )
 def test_what_has_no_place_is_named(weights, words):

@@ -110,11 +110,11 @@ def test_a_value_of_the_model_becomes_the_features(case, opset):
 REFUSED = {
     "two layers side by side": (
         "s = MatMul(r, V)  t = MatMul(hb, V)  Y = Add(s, t)",
-        "no last linear layer.*features=",
+        "no last linear layer.*Set features",
     ),
     "a connection around it": (
         "s = MatMul(r, V)  m = ReduceMean <axes = [1]> (X)  Y = Add(s, m)",
-        "no last linear layer.*features=",
+        "no last linear layer.*Set features",
     ),
 }
 
@@ -128,7 +128,7 @@ def test_a_layer_that_is_not_the_last_is_refused(case):
 
 #: Arguments; class and words of the error.
 WRONG = {
-    "no outputs": ({"n_outputs": 0}, ParameterError, "1 output or more, got n_outputs=0"),
+    "no outputs": ({"n_outputs": 0}, ParameterError, "n_outputs must be an integer >= 1, got 0"),
     "an unknown value": ({"n_outputs": 2, "features": "hbb"}, ModelError, "no value 'hbb'. Did you mean 'hb'"),
 }
 

@@ -175,7 +175,7 @@ def test_classes_that_are_missing_are_looked_for_under_the_lock(monkeypatch):
 def test_entries_are_removed_where_a_conversion_fails(monkeypatch):
     nested = VotingRegressor([("a", TransformedTargetRegressor(Ridge(), func=np.cbrt, inverse_func=lambda y: y**3))])
     before = [dict(table) for table in tables()]
-    with pytest.raises(ConversionError, match="of the target cannot be undone in ONNX"):
+    with pytest.raises(ConversionError, match="of the target cannot be inverted in ONNX"):
         convert(nested.fit(X, Y), X)
     assert [dict(table) for table in tables()] == before
     holder = threading.Thread(target=conversions._ENTRIES.acquire)  # it never lets go, as one that is not in a child
@@ -303,17 +303,17 @@ def test_a_converter_registered_twice_or_wrong():
     fitted = Bump().fit(X, Y)
     with pytest.raises(ConversionError, match="must return one value, got 3"):
         convert(fitted, X)
-    with pytest.raises(ParameterError, match="Bump has a converter already"):
+    with pytest.raises(ParameterError, match="Bump already has a converter"):
         converter(Bump)(lambda op, estimator, x: op.Neg(x))
-    with pytest.raises(ParameterError, match="converter takes a class, got 'Bump'"):
+    with pytest.raises(ParameterError, match="converter must be a class, got 'Bump'"):
         converter("Bump")
     converter(Nearest)(lambda op, estimator, x: op.ReduceMax(x, [1]))
-    with pytest.raises(ConversionError, match="gives 1 columns, the classifier has 3 classes"):
+    with pytest.raises(ConversionError, match="returned 1 columns, but the classifier has 3 classes"):
         convert(Nearest().fit(X, Y), X)
     before = registered_converters()
     converter(Bump, override=True)(lambda op, estimator, x: op.ReduceMax(x, [1]))
     assert registered_converters() != before
-    with pytest.raises(ConversionError, match="is not the estimator"):
+    with pytest.raises(ConversionError, match="does not match the estimator"):
         compare(fitted, convert(fitted, X).onnx, X)
 
 
@@ -406,7 +406,7 @@ def test_an_imputer_by_neighbours_is_run_by_scikit_learn():
     rows[rng.random(rows.shape) < 0.2] = np.nan
     rows[50] = np.nan
     model = make_pipeline(KNNImputer(n_neighbors=2), Ridge()).fit(rows[:30], y[:30])
-    with pytest.raises(ConversionError, match=r"pipeline.knnimputer .* equally far, as rounding decides"):
+    with pytest.raises(ConversionError, match=r"pipeline.knnimputer .* equally far, rounding decides"):
         convert(model, rows)
     tuned = OrtGradientRegressor(model, max_iter=0).fit(rows[:30], y[:30])
     assert tuned.onnx_status_ == {"knnimputer": "scikit-learn", "ridge": "ONNX"}

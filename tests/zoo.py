@@ -450,13 +450,13 @@ REFUSED = {
     "DictVectorizer": "takes X of shape",
     "FeatureHasher": "takes X of shape",
     "NearestNeighbors: radius": "radius and n_neighbors at the same time",
-    "GaussianProcessClassifier: one_vs_one": "choose multi_class='one_vs_rest'",
-    "GaussianProcessRegressor: Matern(length_scale=2, nu=2)": "choose nu of 0.5, 1.5, 2.5 or np.inf",
+    "GaussianProcessClassifier: one_vs_one": "Set multi_class='one_vs_rest'",
+    "GaussianProcessRegressor: Matern(length_scale=2, nu=2)": "Set nu to 0.5, 1.5, 2.5 or np.inf",
     "KernelRidge: function": "has no formula in ONNX",
     "NearestCentroid: equal priors": r"priors='empirical'",
-    "KNNImputer": "scikit-learn runs it, in a pipeline",
-    "TunedThresholdClassifierCV": "put the threshold around",
-    "FixedThresholdClassifier: 0.3": "put the threshold around",
+    "KNNImputer": "where scikit-learn runs it",
+    "TunedThresholdClassifierCV": "apply the threshold outside",
+    "FixedThresholdClassifier: 0.3": "apply the threshold outside",
     "DummyClassifier: uniform": "choose strategy='prior'",
 }
 

@@ -160,7 +160,7 @@ def test_a_threshold_goes_around_what_is_trained():
     y = (KIND > 0).astype(int)
     fitted = TunedThresholdClassifierCV(LOGISTIC, cv=3, random_state=0).fit(WINE, y)
     assert fitted.best_threshold_ != 0.5
-    with pytest.raises(ConversionError, match=rf"put the threshold around.*, threshold={fitted.best_threshold_}\)"):
+    with pytest.raises(ConversionError, match=rf"apply the threshold outside.*, threshold={fitted.best_threshold_}\)"):
         OrtGradientClassifier(fitted).fit(WINE, y)
     inside = OrtGradientClassifier(fitted.estimator_, max_iter=1, learning_rate=1e-30)
     around = FixedThresholdClassifier(inside, threshold=fitted.best_threshold_).fit(WINE, y)
@@ -312,7 +312,7 @@ def test_neighbours_equally_far_are_named_with_the_remedy():
     targets = rng.normal(size=300)
     model = KNeighborsRegressor(5).fit(rows, targets)
     for n in (300, 2):  # on these two rows the graph is the estimator, on those between them it is not
-        with pytest.raises(ConversionError, match="equally far gets the values of either.* RadiusNeighborsRegressor"):
+        with pytest.raises(ConversionError, match="are equally far, rounding decides.* RadiusNeighborsRegressor"):
             OrtGradientRegressor(model, max_iter=1).fit(rows[:n], targets[:n])
     small = (0.1 * rows).astype(np.float32)
     model = RadiusNeighborsRegressor(0.1 * np.sqrt(3)).fit(small, targets)
@@ -336,7 +336,7 @@ def test_rows_at_exactly_the_radius_are_neighbours(weights):
 @pytest.mark.parametrize("around", [BaggingRegressor, AdaBoostRegressor])
 def test_neighbours_that_are_the_same_row_are_refused_with_the_remedy(around):
     model = around(KNeighborsRegressor(3), n_estimators=2, random_state=0).fit(X, Y)
-    with pytest.raises(ConversionError, match="fitted on rows that are equal, as row .* RadiusNeighborsRegressor"):
+    with pytest.raises(ConversionError, match="fitted on equal rows \\(row .* RadiusNeighborsRegressor"):
         OrtGradientRegressor(model, max_iter=1).fit(X, Y)
     model = around(RadiusNeighborsRegressor(0.3), n_estimators=2, random_state=0).fit(X, Y)
     tuned = trained(OrtGradientRegressor, model, X, 0.5 * Y, max_iter=5)

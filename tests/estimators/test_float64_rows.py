@@ -121,7 +121,7 @@ def test_neighbours_stay_on_their_sides(name):
     if can:
         np.testing.assert_allclose(tuned(model, (X, y)).predict(X), model.predict(X), atol=1e-6)
         return
-    with pytest.raises(ConversionError, match=r"Row 60 lies on a split in float32: .* row 59.*X.astype\(np.float32\)"):
+    with pytest.raises(ConversionError, match=r"In float32, row 60 lies on a split: .* row 59.*X.astype\(np.float32\)"):
         tuned(model, (X, y))
     rounded = X.astype(np.float32)
     again = clone(model).fit(rounded, y)
@@ -243,7 +243,9 @@ def test_trees_inside_others_behind_other_steps_get_a_remedy_that_works():
     X, y = DIABETES
     targets = np.column_stack([y, y[::-1]])
     behind = RegressorChain(make_pipeline(StandardScaler(), HISTOGRAM)).fit(X, targets)  # the second sees the first
-    with pytest.raises(ConversionError, match=r"split in float32.* make_pipeline\(steps, RegressorChain\(...\)\)"):
+    with pytest.raises(
+        ConversionError, match=r"In float32, a row lies on a split.* make_pipeline\(steps, RegressorChain\(...\)\)"
+    ):
         tuned(behind, (X, targets))
     again = make_pipeline(StandardScaler(), RegressorChain(HISTOGRAM)).fit(X, targets)
     np.testing.assert_allclose(tuned(again, (X, targets)).predict(X), again.predict(X), rtol=1e-5)

@@ -367,7 +367,7 @@ LACKING = {
             {"Y": ("", "matmul.default](args = (%mul, %p_W))")},
             W=W,
         ),
-        r"left out scale: .*optimize=False\) keeps them",
+        r"left out scale\. .*optimize=False\) to keep them",
     ),
     "a layer like another one": (
         of_dynamo(
@@ -380,7 +380,7 @@ LACKING = {
             },
             **{"a.weight": 1 + ZEROS, "W": W, "U": U},
         ),
-        r"left out b\.weight: ",
+        r"left out b\.weight\. ",
     ),
     "a layer like another one, which is used elsewhere": (
         of_dynamo(
@@ -395,7 +395,7 @@ LACKING = {
             },
             **{"a.weight": 1 + ZEROS, "W": W, "U": U},
         ),
-        r"left out b\.weight: ",
+        r"left out b\.weight\. ",
     ),
     "a layer and a function like others": (
         of_dynamo(
@@ -409,7 +409,7 @@ LACKING = {
             },
             **{"a.weight": 1 + ZEROS, "W": np.concatenate([W, U])},
         ),
-        r"left out b\.weight: ",
+        r"left out b\.weight\. ",
     ),
     "parts of a parameter": (
         of_dynamo(
@@ -420,7 +420,7 @@ LACKING = {
             select=ZEROS[0],
             W=W,
         ),
-        "left out a: .*views of parameters",
+        r"left out a\. .*views of parameters",
     ),
     "scales of one module that begin equal": (
         network(
@@ -428,23 +428,23 @@ LACKING = {
             "Y = MatMul(C, W)",
             **{"onnx::Mul_1": ZEROS[None] + 0.7, "W": W},
         ),
-        r"wrote onnx::Mul_1 once .*do_constant_folding=False\) keeps them",
+        r"wrote onnx::Mul_1 once .*do_constant_folding=False\) to keep ",
     ),
     "a scalar of a parameter or of a buffer": (
         network('A = Mul(X, "onnx::Mul_3") Y = MatMul(A, W)', **{"onnx::Mul_3": V[0, 0], "W": W}),
-        r"computed onnx::Mul_3, of one element, .*do_constant_folding=False\) keeps",
+        r"computed onnx::Mul_3, which have one element\. .*do_constant_folding=False\) to keep",
     ),
     "modules without intercepts": (
         network(COMPUTED, modules=MODULES, val_0=W),
-        r"wrote val_0 once .*do_constant_folding=False\) keeps them",
+        r"wrote val_0 once .*do_constant_folding=False\) to keep ",
     ),
     "a row of zeros": (
         network(READ, W=W * np.array([[1], [0], [1]]), U=U),
-        r"zeros of W is taken for that of padding_idx.*optimize=False\) says so",
+        r"zeros of W is treated as the row of padding_idx.*optimize=False\), whose file says so",
     ),
     "a matrix of several weights": (
         network('Y = Gemm<transB = 1>(X, "onnx::Gemm_3")', **{"onnx::Gemm_3": W}),
-        r"computed onnx::Gemm_3 of several weights.*do_constant_folding=False\) keeps them",
+        r"computed onnx::Gemm_3 from several weights.*do_constant_folding=False\) to keep ",
     ),
     "views of a parameter": (
         of_dynamo(
@@ -459,7 +459,7 @@ LACKING = {
             },
             **{"a.bias": ZEROS, "W": W, "U": U},
         ),
-        r"left out b\.bias: .*views of parameters",
+        r"left out b\.bias\. .*views of parameters",
     ),
     "a parametrization": (
         of_dynamo(
@@ -469,14 +469,14 @@ LACKING = {
             {"mul": ["div", "f.g", "f.v"]},
             mul=W,
         ),
-        "computed mul in advance",
+        "precomputed mul",
     ),
     "convolutions": (
         network(
             's = Constant<value_ints = [-1, 1, 3]>() R = Reshape(X, s) C = Conv(R, "onnx::Conv_3") Y = Flatten(C)',
             **{"onnx::Conv_3": W[:1, :1, None]},
         ),
-        r"computed onnx::Conv_3 of several weights.*do_constant_folding=False\) keeps them",
+        r"computed onnx::Conv_3 from several weights.*do_constant_folding=False\) to keep ",
     ),
     "channels": (
         network(
@@ -494,7 +494,7 @@ LACKING = {
             {"Y": ("n", "batch_norm.default](args = (%linear, %p_n_weight, %p_n_bias, %p_n_running_var))")},
             W=W,
         ),
-        "folded BatchNormalization into the layers before: n",
+        "folded BatchNormalization into the preceding layers: n",
     ),
 }
 

@@ -236,14 +236,14 @@ def test_a_scalar_fills_a_sequence():
 REFUSED = {
     "a scalar that is missing": (
         {}, {"x": X, "state": STATES}, ModelError,
-        r"The model takes the scalar 'sr', the same for all rows: give it by inputs={'sr': \.\.\.}",
+        r"The input 'sr' of the model is a scalar, the same for all rows. Pass its value with inputs={'sr': \.\.\.}",
     ),
     "no such input": (
         {"inputs": {"rate": 1}}, X, ParameterError, "inputs: the model has no input 'rate'. Did you mean 'state'",
     ),
     "no such axis": (
         {"inputs": {"sr": 1}, "batch_axis": {"state": 3}}, X, ParameterError,
-        "batch_axis={'state': 3} is no axis of the input, of 3 axes",
+        "batch_axis={'state': 3} is not an axis of the input, which has 3 axes",
     ),
     "an axis of what": (
         {"inputs": {"sr": 1}, "batch_axis": {"states": 1}}, X, ParameterError,
@@ -251,17 +251,17 @@ REFUSED = {
     ),
     "no axis": (
         {"inputs": {"sr": 1}, "batch_axis": {"state": None}}, X, ModelError,
-        r"The input 'state' of the model has the fixed shape .*, without an axis for the rows: give its value by",
+        r"The input 'state' of the model has the fixed shape .*, without a batch axis. Pass its value with",
     ),
     "a value of another shape": (
         {"inputs": {"sr": 1, "state": np.zeros((2, H))}}, X, ParameterError,
-        r"inputs\['state'\] has the shape \(2, 3\), the model takes \(2, batch, 3\); the axis of the rows has length 1",
+        r"inputs\['state'\] must have the shape \(2, batch, 3\) of the model input, got \(2, 3\). The batch axis has length 1",
     ),
     "no whole number": (
-        {"inputs": {"sr": 8000.5, "state": 0}}, X, ParameterError, r"inputs\['sr'\] is 8000.5, which is no int64",
+        {"inputs": {"sr": 8000.5, "state": 0}}, X, ParameterError, r"inputs\['sr'\] must have the dtype int64 of the model input, got 8000.5",
     ),
     "a text": (
-        {"inputs": {"sr": "fast", "state": 0}}, X, ParameterError, r"inputs\['sr'\] is 'fast', the model takes int64",
+        {"inputs": {"sr": "fast", "state": 0}}, X, ParameterError, r"inputs\['sr'\] must have the dtype int64 of the model input, got 'fast'",
     ),
     "nothing left": (
         {"inputs": {"sr": 1, "state": 0, "x": 0}}, X, ParameterError, "inputs= fixes every input of the model",

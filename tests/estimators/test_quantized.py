@@ -293,7 +293,7 @@ def test_a_weight_whose_scale_is_computed_stays_and_is_named():
 def test_a_model_that_multiplies_integers_is_refused(digits, tmp_path):
     X, _, y, _, network = digits
     onx = quantized(network, X[:20], tmp_path, quant_format=quantization.QuantFormat.QOperator)
-    with pytest.raises(ModelError, match=r"by QLinearConv .* in the format QOperator.* quant_format=QuantFormat.QDQ"):
+    with pytest.raises(ModelError, match=r"in QLinearConv .* in the format QOperator.* quant_format=QuantFormat.QDQ"):
         OrtGradientClassifier(onx).fit(X, y)
 
 
@@ -376,9 +376,9 @@ WHEN_RUN_FUSED = "Y = com.microsoft.DynamicQuantizeMatMul(X, Q, scale, zero, b)"
     [
         (
             WHEN_RUN,
-            r"depends on the other rows .* one scale, in DynamicQuantizeLinear \(node .*Train the floating-point",
+            r"depends on the other rows .* one scale in DynamicQuantizeLinear \(node .*Train the floating-point",
         ),
-        (WHEN_RUN_FUSED, "computes with integers, by DynamicQuantizeMatMul .*Train the floating-point model"),
+        (WHEN_RUN_FUSED, "computes with integers in DynamicQuantizeMatMul .*Train the floating-point model"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:Quantized weights of the model")

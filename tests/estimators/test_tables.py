@@ -637,5 +637,7 @@ def test_onnx_computes_all_of_it(name):
 def test_a_subclass_that_predicts_otherwise_is_not_its_parent(kind):
     """On no row of the fit does it differ, so that none could show it."""
     fitted = kind().fit(*DIABETES)
-    with pytest.raises(ConversionError, match=rf"no converter of {kind.__name__}; onnxtrain.converter registers one"):
+    with pytest.raises(
+        ConversionError, match=rf"no converter for {kind.__name__}. Register one with onnxtrain.converter"
+    ):
         ours(fitted).fit(*DIABETES)

@@ -107,8 +107,9 @@ def convert(estimator: BaseEstimator, X: Any) -> Conversion:
     """
     if not hasattr(X, "columns") and np.ndim(X) != 2:
         raise ConversionError(
-            f"The graph of {type(estimator).__name__} takes X of shape (n_samples, n_features), numbers or a "
-            f"DataFrame; got {type(X).__name__} of shape {np.shape(X)}. Encode text, dictionaries and labels before."
+            f"The graph of {type(estimator).__name__} takes X of shape (n_samples, n_features), as a numeric array or "
+            f"a DataFrame, but got {type(X).__name__} of shape {np.shape(X)}. Encode strings, dictionaries and labels "
+            "first."
         )
     estimator = positional(estimator, X)
     if holds(estimator, HISTOGRAMS):
@@ -120,7 +121,7 @@ def convert(estimator: BaseEstimator, X: Any) -> Conversion:
 
 
 #: Why steps that read strings are not part of a graph.
-NO_WORDS = "ONNX does not split texts into words as scikit-learn does"
+NO_WORDS = "ONNX does not split text into words as scikit-learn does"
 
 
 def _trainable_graph(estimator: BaseEstimator, known: Sequence[Learned], X: Any) -> ir.Model:
@@ -141,8 +142,7 @@ def _trainable_graph(estimator: BaseEstimator, known: Sequence[Learned], X: Any)
         return model
     except ModelError as e:
         raise ConversionError(
-            f"The graph of {type(estimator).__name__} is not one that can be trained: {e} See "
-            f"{documentation(estimator)}."
+            f"The graph of {type(estimator).__name__} cannot be trained: {e} See {documentation(estimator)}."
         ) from e
 
 

@@ -30,7 +30,7 @@ def addition_of_boosted(kind: type) -> Addition:
         importlib.import_module(exporter)
     except ImportError as e:
         raise ConversionError(
-            f"{kind.__name__} is exported by {exporter}, which is not installed: pip install {exporter}."
+            f"Exporting {kind.__name__} requires {exporter}, which is not installed. Run pip install {exporter}."
         ) from e
     return addition(_trees)
 
@@ -75,7 +75,7 @@ def lost_outputs(onx: onnx.ModelProto) -> str:
         n_outputs, written = (found.get(name) for name in _OF_OUTPUTS)
         if node.op_type == "TreeEnsembleRegressor" and written and (n_outputs or 1) > len(set(written)):
             return (
-                f"Of {n_outputs} outputs the trees of the exported file have {len(set(written))}. Fit and give "
+                f"The exported file has trees for only {len(set(written))} of {n_outputs} outputs. Fit and pass "
                 "sklearn.multioutput.MultiOutputRegressor(estimator), which has trees for each output."
             )
     return ""

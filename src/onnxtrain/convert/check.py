@@ -136,8 +136,8 @@ def _check_between(
         check(estimator, run(rows), as_float64(rows), answers)
     except ConversionError:
         raise ConversionError(
-            f"The graph of {type(estimator).__name__} is the estimator on X, and not on all decimals between its rows: "
-            f"{remedy}"
+            f"The graph of {type(estimator).__name__} matches the estimator on X, but not on all decimals between the "
+            f"rows of X. {remedy}"
         ) from None
 
 
@@ -150,8 +150,8 @@ def _check_zeros(estimator: BaseEstimator, X: Any) -> None:
     are_equal = np.allclose(sparse, dense, off, off * np.abs(dense).max()) if off else np.array_equal(sparse, dense)
     if not are_equal:
         raise ConversionError(
-            f"{type(estimator).__name__} takes the entries that sparse rows do not store for missing values, its graph "
-            "takes them for 0. Fit and train it on dense rows: ColumnTransformer(..., sparse_threshold=0), "
+            f"{type(estimator).__name__} treats the entries that sparse rows do not store as missing values, but its "
+            "graph treats them as 0. Fit and train it on dense rows: ColumnTransformer(..., sparse_threshold=0), "
             "OneHotEncoder(sparse_output=False), or X.toarray()."
         )
 
@@ -261,7 +261,7 @@ def _ask(estimator: BaseEstimator, method: str, X: Any, answers: Answers) -> Any
                 answers[method] = getattr(estimator, method)(X)
             except Exception as e:  # any class: third-party steps may ask for columns by name, KMeans for float64
                 raise ConversionError(
-                    f"{type(estimator).__name__}.{method} fails on the rows as an array: {e!r}"
+                    f"{type(estimator).__name__}.{method} failed on the rows as an array: {e!r}"
                 ) from e
     return answers[method]
 
@@ -294,8 +294,8 @@ def _compare(
         found = found[:, 1]  # the graph of a binary classifier has a score for each class
     if found.size != expected.size or len(found) != len(expected):
         raise ConversionError(
-            f"The graph of {type(estimator).__name__} returns {name!r} of shape {found.shape} where {method} returns "
-            f"{expected.shape}. {remedy_of(estimator)}"
+            f"The graph of {type(estimator).__name__} returns {name!r} of shape {found.shape}, but {method} returns "
+            f"shape {expected.shape}. {remedy_of(estimator)}"
         )
     found = found.reshape(expected.shape)
     off = differences(found, expected)
@@ -303,8 +303,8 @@ def _compare(
     if not largest <= tolerance and not (largest <= LOOSE and is_approximate(estimator)):
         row = worst_row(off)
         raise ConversionError(
-            f"The graph of {type(estimator).__name__} is not the estimator: {name!r} differs from {method} by "
-            f"{largest:.1e} of the largest value in row {row}: {found[row]} instead of {expected[row]}. "
+            f"The graph of {type(estimator).__name__} does not match the estimator: {name!r} differs from {method} by "
+            f"{largest:.1e} of the largest value. Row {row} is {found[row]}, expected {expected[row]}. "
             f"{remedy_of(estimator)}"
         )
     return found
@@ -350,8 +350,8 @@ def _compare_labels(
     if np.any(differs):
         row = int(np.argmax(differs))
         raise ConversionError(
-            f"The graph of {type(estimator).__name__} is not the estimator: {name!r} differs from predict in "
-            f"{int(differs.sum())} of {len(differs)} rows, first in row {row}: {found[row]!r} instead of "
+            f"The graph of {type(estimator).__name__} does not match the estimator: {name!r} differs from predict in "
+            f"{int(differs.sum())} of {len(differs)} rows. The first is row {row} with {found[row]!r}, expected "
             f"{expected[row]!r}. {remedy_of_labels(estimator)}"
         )
 
@@ -375,40 +375,43 @@ def _ties(scores: np.ndarray) -> np.ndarray:
 
 #: Why trees differ on rows between the rows of the fit.
 _SPLITS_BETWEEN = (
-    "what the steps in front compute of some falls to the other side of a split in float32. Trees need no scaling: "
-    "without these steps it is one graph."
+    "In float32, the steps in front move some of them across a split of a tree. Trees need no scaling: without these "
+    "steps, the estimator is converted as one graph."
 )
 
 #: The remedy for trees on rows that float32 rounds.
-_ON_A_SPLIT = "The row lies on a split in float32: fit on X.astype(np.float32), the estimator too."
+_ON_A_SPLIT = "The row lies on a split in float32. Fit on X.astype(np.float32), and fit the estimator on it as well."
 
 #: The remedy for other estimators.
-_ROUNDED = "Rounding the rows to float32 changes what it returns: fit on X.astype(np.float32), the estimator too."
+_ROUNDED = (
+    "Rounding the rows to float32 changes the result of the estimator. Fit on X.astype(np.float32), and fit the "
+    "estimator on it as well."
+)
 
 
 def remedy_of(estimator: BaseEstimator) -> str:
     """Return the likely cause, with its remedy, of a difference between a graph and an estimator."""
     if holds(estimator, KNeighborsRegressor):
         return (
-            "A row whose nearest rows are equally far gets the values of either, as rounding decides: choose another "
-            "n_neighbors, or RadiusNeighborsRegressor, which takes the mean of all of them."
+            "If the nearest rows of a row are equally far, rounding decides whose values it gets. Choose another "
+            "n_neighbors, or RadiusNeighborsRegressor, which averages all of them."
         )
     if holds(estimator, RadiusNeighborsRegressor):
         return (
-            "A row at the distance of the radius is within it or not, as rounding decides: choose a radius that is no "
-            "distance of two rows, 2.01 for 2 where they have one decimal."
+            "For a row at exactly the radius, rounding decides whether it is a neighbor. Choose a radius that is not "
+            "the distance of two rows, for example 2.01 instead of 2 if the rows have one decimal."
         )
     if any(_takes_logarithms_of_leaves(found) for found in inside(estimator)):
         return (
-            "A class that no row of a leaf has counts as 1.7e-7 there, so that it can be trained; a temperature takes "
-            "its logarithm: CalibratedClassifierCV(method='sigmoid') takes the probability itself."
+            "A class without rows in a leaf counts as 1.7e-7 there, so that it can be trained, and temperature scaling "
+            "takes its logarithm. Use CalibratedClassifierCV(method='sigmoid'), which takes the probability itself."
         )
     if _has_trees_behind(estimator):
         return (
-            "A row lies on a split in float32, of trees behind other steps: put these steps in front, "
+            "In float32, a row lies on a split of trees that follow other steps. Put these steps in front, "
             f"make_pipeline(steps, {type(estimator).__name__}(...)), where scikit-learn runs them in float64."
         )
-    return f"Its converter does not do what the class does: {documentation(estimator)}"
+    return f"Its converter does not compute what the class computes. See {documentation(estimator)}"
 
 
 def remedy_of_labels(estimator: BaseEstimator) -> str:
@@ -417,9 +420,9 @@ def remedy_of_labels(estimator: BaseEstimator) -> str:
         if isinstance(found, (SVC, NuSVC)) and hasattr(found, "predict_proba"):
             name = type(found).__name__
             return (
-                f"{name} predicts by its decision function, to which libsvm fits the probabilities, so that they "
-                f"may choose another class: CalibratedClassifierCV({name}(), ensemble=False) predicts by them, "
-                f"{name}() without probability=True keeps its labels."
+                f"{name} predicts by its decision function. The probabilities, which libsvm fits to it, may choose "
+                f"another class. Use CalibratedClassifierCV({name}(), ensemble=False), which predicts by them, or "
+                f"{name}() without probability=True, which keeps its labels."
             )
     return remedy_of(estimator)
 

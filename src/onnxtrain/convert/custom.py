@@ -82,14 +82,16 @@ def converter(kind: type, *, override: bool = False) -> Callable[[OwnConverter],
     array([2.])
     """
     if not isinstance(kind, type):
-        raise ParameterError(f"converter takes a class, got {kind!r}.")
+        raise ParameterError(f"The argument of converter must be a class, got {kind!r}.")
 
     def decorate(function: OwnConverter) -> OwnConverter:
         if not callable(function):
-            raise ParameterError(f"The converter of {kind.__name__} is a function, got {function!r:.80}.")
+            raise ParameterError(f"The converter of {kind.__name__} must be a function, got {function!r:.80}.")
         known = CONVERTERS.get(kind)
         if known is not None and not override and code_of(known.function) != code_of(function):
-            raise ParameterError(f"{kind.__name__} has a converter already; converter(..., override=True) replaces it.")
+            raise ParameterError(
+                f"{kind.__name__} already has a converter. Use converter(..., override=True) to replace it."
+            )
         CONVERTERS[kind] = addition(function)
         return function
 
@@ -179,13 +181,13 @@ class Nodes:
         known, outputs = self._inside[id(estimator)]
         if known != raw:
             raise ConversionError(
-                f"The graph of {type(estimator).__name__} holds its probabilities or its decision_function; both are "
-                "needed here, and twice the weights would be trained to be different."
+                f"The graph of {type(estimator).__name__} holds either its probabilities or its decision_function, but "
+                "both are needed here. Two copies of the weights would be trained to different values."
             )
         labels = method == "predict" and is_classifier(estimator)
         found = next((y for y in outputs if (y.dtype not in graph.FLOATS) == labels), None)
         if found is None:
-            raise ConversionError(f"The graph of {type(estimator).__name__} has no output of its {method}.")
+            raise ConversionError(f"The graph of {type(estimator).__name__} has no output for {method}.")
         if method == "decision_function" and len(getattr(estimator, "classes_", ())) == 2:
             return self.Gather(found, np.array([-1]), axis=1)
         return found
@@ -250,7 +252,9 @@ def _labels(op: Op, function: OwnConverter, estimator: Any, found: ir.Value) -> 
     classes = np.asarray(estimator.classes_)
     if isinstance(width, int) and width != len(classes) and (width, len(classes)) != (1, 2):
         name = getattr(function, "__qualname__", repr(function))
-        raise ConversionError(f"The converter {name} gives {width} columns, the classifier has {len(classes)} classes.")
+        raise ConversionError(
+            f"The converter {name} returned {width} columns, but the classifier has {len(classes)} classes."
+        )
     if width == 1:
         index = op.Cast(op.Squeeze(op.Greater(found, threshold), [1]), to=ir.DataType.INT64)
     else:
@@ -309,8 +313,8 @@ def converter_of(estimator: Any) -> Callable[[Any, Any, Any], None]:
         onx = estimator.get_trained_onnx()
         if len(onx.graph.input) != len(operator.inputs):
             raise ConversionError(
-                f"{type(estimator).__name__} has {len(onx.graph.input)} inputs, "
-                f"the pipeline gives {len(operator.inputs)}."
+                f"{type(estimator).__name__} has {len(onx.graph.input)} inputs, but the pipeline passes "
+                f"{len(operator.inputs)}."
             )
         embed(scope, container, onx, operator)
 
@@ -379,6 +383,6 @@ def tensor_type(value: onnx.ValueInfoProto, inputs: Any) -> Any:
     kind = _elem_type(value, inputs)
     if kind not in names:
         name = onnx.TensorProto.DataType.Name(kind)
-        raise ConversionError(f"skl2onnx has no type for the output {value.name!r} of {name}.")
+        raise ConversionError(f"The output {value.name!r} has type {name}, which skl2onnx does not support.")
     shape = [d.dim_value or None for d in value.type.tensor_type.shape.dim]
     return getattr(data_types, f"{names[kind]}TensorType")(shape)

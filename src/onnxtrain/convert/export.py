@@ -54,7 +54,7 @@ def to_sklearn(estimator: BaseEstimator, bindings: Iterable[Binding], weights: M
     for name, weight in weights.items():
         if name not in known:
             raise ExportError(
-                f"The weight {name!r} does not come from {type(estimator).__name__}. {did_you_mean(name, known)}"
+                f"The weight {name!r} does not belong to {type(estimator).__name__}. {did_you_mean(name, known)}"
             )
         _write(trained, known[name], np.asarray(weight))
     for owner in {id(o): o for o in (_owner(trained, known[n]) for n in weights if known[n].kind != "leaf")}.values():
@@ -66,10 +66,12 @@ def _write(estimator: BaseEstimator, binding: Binding, weight: np.ndarray) -> No
     if binding.kind == "derived":
         raise ExportError(
             f"The weight {binding.name!r} is computed from several attributes of {type(estimator).__name__} and "
-            "cannot be written back; leave it out of weights_to_train, or take the ONNX model."
+            "cannot be written back. Leave it out of weights_to_train, or use the ONNX model."
         )
     if weight.shape != binding.shape:
-        raise ExportError(f"The weight {binding.name!r} has shape {weight.shape}, the estimator's has {binding.shape}.")
+        raise ExportError(
+            f"The weight {binding.name!r} has shape {weight.shape}, but the estimator's has {binding.shape}."
+        )
     try:
         binding.write(estimator, weight)
     except (AttributeError, TypeError, ValueError) as e:

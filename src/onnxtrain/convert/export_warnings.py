@@ -55,49 +55,51 @@ def remarks(onx: onnx.ModelProto, trained: Collection[str], others: Collection[s
     layers = _folded_normalizations(module, taken)
     if lost := _left_out(module, taken, layers):
         found.append(
-            f"PyTorch's exporter left out {_some(lost)}: sums with 0, products with 1, layers that begin equal and "
-            "take the same rows, and views of parameters that begin equal. PyTorch trains these parameters; "
-            "torch.onnx.export(..., dynamo=True, optimize=False) keeps them."
+            f"PyTorch's exporter left out {_some(lost)}. It drops sums with 0, products with 1, layers that start "
+            "equal and take the same rows, and views of parameters that start equal, but PyTorch trains these "
+            "parameters. Use torch.onnx.export(..., dynamo=True, optimize=False) to keep them."
         )
     if layers:
         found.append(
-            f"PyTorch's exporter folded BatchNormalization into the layers before: {_some(layers)}. The products are "
-            "trained, PyTorch trains their factors; torch.onnx.export(..., dynamo=True, optimize=False) keeps them."
+            f"PyTorch's exporter folded BatchNormalization into the preceding layers: {_some(layers)}. The products "
+            "are trained here, but PyTorch trains their factors. Use torch.onnx.export(..., dynamo=True, "
+            "optimize=False) to keep the factors."
         )
     if computed := [name for name in _computed_in_advance(module) if name in trained]:
         found.append(
-            f"PyTorch's exporter computed {_some(computed)} in advance, as of parametrizations. The results are "
-            "trained, not what they come from; torch.onnx.export(..., dynamo=True, optimize=False) keeps that."
+            f"PyTorch's exporter precomputed {_some(computed)}, for example from parametrizations. The results are "
+            "trained, not the parameters behind them. Use torch.onnx.export(..., dynamo=True, optimize=False) to keep "
+            "the parameters."
         )
     padded = {} if module.held else padding_rows(onx)
     if tables := {n.input[0] for n in onx.graph.node if n.output and n.output[0] in padded}.intersection(trained):
         found.append(
-            f"A row of zeros of {_some(tables)} is taken for that of padding_idx and does not move. If PyTorch moves "
-            "it, torch.onnx.export(..., dynamo=True, optimize=False) says so."
+            f"A row of zeros of {_some(tables)} is treated as the row of padding_idx and is not trained. If PyTorch "
+            "trains it, use torch.onnx.export(..., dynamo=True, optimize=False), whose file says so."
         )
     if merged := [name for name in ambiguous_copies(onx) if name in trained]:
         found.append(
             f"PyTorch's exporter wrote {_some(merged)} once for several uses of equal values, without the names of the "
-            "parameters: they are trained as one. If they are several parameters that begin equal, "
-            "torch.onnx.export(..., dynamo=False, do_constant_folding=False) keeps them."
+            "parameters, so they are trained as one. If they are several parameters that start equal, use "
+            "torch.onnx.export(..., dynamo=False, do_constant_folding=False) to keep them."
         )
     if folded := [name for name in trained if _FOLDED.fullmatch(name)]:
         found.append(
-            f"PyTorch's exporter computed {_some(folded)} of several weights, as those of a convolution and of "
-            "BatchNormalization. The products are trained, PyTorch trains their factors; torch.onnx.export(..., "
-            "dynamo=False, do_constant_folding=False) keeps them."
+            f"PyTorch's exporter computed {_some(folded)} from several weights, for example those of a convolution and "
+            "of BatchNormalization. The products are trained here, but PyTorch trains their factors. Use "
+            "torch.onnx.export(..., dynamo=False, do_constant_folding=False) to keep the factors."
         )
     channels = {i.name for i in onx.graph.initializer if len(i.dims) > 2 and list(i.dims[-2:]) == [1, 1]}
     if scaled := [name for name in others if name in channels - {*trained} and _SCALED.fullmatch(name)]:
         found.append(
-            f"{_some(scaled)} scale and shift channels as a FrozenBatchNorm2d does, and are not trained. If PyTorch "
-            "learns them, name them in weights_to_train besides the others."
+            f"{_some(scaled)} scale and shift channels like a FrozenBatchNorm2d, and are not trained. If PyTorch "
+            "trains them, list them in weights_to_train along with the other weights."
         )
     if scalars := [name for name in _scalars(onx) if name in others and name not in trained]:
         found.append(
-            f"PyTorch's exporter computed {_some(scalars)}, of one element, in advance, and does not say whether of "
-            "parameters: they are not trained. If PyTorch learns them, torch.onnx.export(..., dynamo=False, "
-            "do_constant_folding=False) keeps what they come from."
+            f"PyTorch's exporter precomputed {_some(scalars)}, which have one element. The file does not show whether "
+            "they come from parameters, so they are not trained. If PyTorch trains them, use torch.onnx.export(..., "
+            "dynamo=False, do_constant_folding=False) to keep what they come from."
         )
     return found
 

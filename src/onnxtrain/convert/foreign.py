@@ -34,10 +34,10 @@ _COARSE_ROUNDING = 1e-3
 _LARGEST = 2**16
 
 #: The remedy for a model for batches of one size.
-_OPEN = "Export it with the axis of the rows left open (dynamic_axes or dynamic_shapes of torch.onnx.export)."
+_OPEN = "Export it with a variable batch axis (dynamic_axes or dynamic_shapes of torch.onnx.export)."
 
 
-@graph.as_model_error("The batch of the model cannot be opened")
+@graph.as_model_error("The batch axis of the model cannot be made variable")
 def open_batch(onx: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model for any batch size, if all inputs are declared with the same fixed batch size.
 
@@ -132,14 +132,14 @@ def _compare(onx: onnx.ModelProto, opened: onnx.ModelProto, size: int) -> None:
     """Compare a batch of three times the size with three batches of the size."""
     if size > _LARGEST:
         raise ModelError(
-            f"The model is made for batches of {size} rows, too many to try out whether other numbers of rows work "
+            f"The model has the fixed batch size {size}, which is too large to test whether other batch sizes work "
             f"({_LARGEST} at most). {_OPEN}"
         )
     rng = np.random.RandomState(0)
     feeds = {value.name: _draw(rng, 3 * size, value.type.tensor_type) for value in _inputs(onx)}
     names = [o.name for o in onx.graph.output if o.type.HasField("tensor_type")]
     fixed = open_session(graph.save(graph.load(onx)), "cpu", 1)  # converts to an opset that the runtime supports
-    refusal = f"The model is made for batches of {size} rows, and not every node of it works with more. {_OPEN}"
+    refusal = f"The model has the fixed batch size {size}, and some of its nodes do not work with more rows. {_OPEN}"
     try:
         parts = [
             run_session(fixed, {k: x[i : i + size] for k, x in feeds.items()}, names) for i in range(0, 3 * size, size)

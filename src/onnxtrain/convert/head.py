@@ -97,7 +97,7 @@ def with_new_head(
     [('head.weight', (8, 5)), ('head.bias', (5,))]
     """
     if not isinstance(n_outputs, (int, np.integer)) or isinstance(n_outputs, bool) or n_outputs < 1:
-        raise ParameterError(f"A head has 1 output or more, got n_outputs={n_outputs!r}.")
+        raise ParameterError(f"n_outputs must be an integer >= 1, got {n_outputs!r}.")
     proto = graph.inline_functions(graph.without_maps(graph.read(model)))
     if any(node.domain == "ai.onnx.ml" for node in proto.graph.node):
         proto = rewrite_model(proto)
@@ -155,8 +155,9 @@ def _last_layer(model: ir.Model, output: ir.Value) -> _Layer:
     if layers and not _goes_around(layers[-1].product.outputs[0], output):
         return layers[-1]
     raise ModelError(
-        f"The output {graph.describe(output)} has no last linear layer (Gemm, MatMul, Conv) that all paths lead "
-        f"through. Name the value that the new layer takes: features=, such as {_near_values(model, nodes)}."
+        f"The output {graph.describe(output)} has no last linear layer (Gemm, MatMul, Conv) that all paths pass "
+        "through. Set features to the name of the value that the new layer takes, such as "
+        f"{_near_values(model, nodes)}."
     )
 
 
@@ -231,7 +232,7 @@ def _near_values(model: ir.Model, nodes: list[ir.Node]) -> str:
     """Return the names of some values near the output that hold features, for a message."""
     before = {y for node in nodes[:-1] for y in node.outputs}
     named = [v for v in _with_features(model) if v in before]
-    return ", ".join(map(graph.describe, named[-3:])) or "a value with an axis of features"
+    return ", ".join(map(graph.describe, named[-3:])) or "a value with a feature axis"
 
 
 # ------------------------------------------------------------ the new layer
@@ -324,10 +325,13 @@ def _on_features(model: ir.Model, features: ir.Value, n_outputs: int, rng: np.ra
     p = x.shape[-1] if x.shape is not None else None
     if not isinstance(p, int):
         raise ModelError(
-            f"The number of features of {graph.describe(features)} is not known: name another value by features=."
+            f"The number of features of {graph.describe(features)} is unknown. Set features to the name of another "
+            "value."
         )
     if not graph.is_float(x):
-        raise ModelError(f"The value {graph.describe(features)} holds no floats: name another value by features=.")
+        raise ModelError(
+            f"The value {graph.describe(features)} is not floating-point. Set features to the name of another value."
+        )
     weight = _drawn(model, [p, n_outputs], p + n_outputs, x.dtype.numpy(), rng)  # type: ignore[union-attr]
     bias = _initializer(model, BIAS, np.zeros(n_outputs, x.dtype.numpy()))  # type: ignore[union-attr]
     return _appended(model, "Gemm", [x, weight, bias], "head")
@@ -362,8 +366,8 @@ def _pooled(model: ir.Model, features: ir.Value) -> ir.Value:
     n_axes = graph.rank(features)
     if n_axes is None or n_axes < 2:
         raise ModelError(
-            f"Features have the axes (n, p) or more, {graph.describe(features)} has not: name another value by "
-            "features=."
+            f"features must have shape (n, p) or more axes, got {graph.describe(features)}. Set features to the "
+            "name of another value."
         )
     if n_axes == 2:
         return features

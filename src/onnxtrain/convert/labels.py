@@ -96,8 +96,8 @@ def with_labels(
     types = {value.name: value.type.tensor_type.elem_type for value in changed.graph.output}
     if output not in types:
         raise ExportError(
-            f"The model that came has no output {output!r}: it was made of several. Take get_trained_onnx() without "
-            "labels."
+            f"The original model has no output {output!r}, which was made of several outputs. Use get_trained_onnx() "
+            "without labels."
         )
     tail, dtype = _Tail(changed), onnx.helper.tensor_dtype_to_np_dtype(types[output])
     made = {name for node in changed.graph.node for name in node.output}

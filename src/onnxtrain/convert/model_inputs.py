@@ -104,7 +104,7 @@ class Entrance:
         shapes = {name: _shape(value) for name, value in listed.items() if name in values or name not in weights}
         taking = {name: shape for name, shape in shapes.items() if name not in values}
         if not taking:
-            raise ParameterError("inputs= fixes every input of the model: none is left that takes rows.")
+            raise ParameterError("inputs= fixes every input of the model, so no input is left for the rows.")
         declared = _shape(_chosen(proto, output))
         rows, size = _names_of_rows(taking.values(), declared), _fixed_size(list(taking.values()), declared)
         axes = {name: _axis(name, shape, told, rows, size) for name, shape in shapes.items()}
@@ -166,10 +166,13 @@ def _check_names(parameter: str, given: Mapping[str, Any], known: Iterable[str])
 
 def _no_rows(name: str, shape: Shape | None) -> str:
     if shape == ():
-        return f"The model takes the scalar {name!r}, the same for all rows: give it by inputs={{{name!r}: ...}}."
+        return (
+            f"The input {name!r} of the model is a scalar, the same for all rows. Pass its value with "
+            f"inputs={{{name!r}: ...}}."
+        )
     return (
-        f"The input {name!r} of the model has the fixed shape {shape}, without an axis for the rows: give its value by "
-        f"inputs={{{name!r}: ...}}, or name the axis by batch_axis={{{name!r}: ...}}."
+        f"The input {name!r} of the model has the fixed shape {shape}, without a batch axis. Pass its value with "
+        f"inputs={{{name!r}: ...}}, or set its batch axis with batch_axis={{{name!r}: ...}}."
     )
 
 
@@ -193,16 +196,16 @@ def _dtype(value: onnx.ValueInfoProto) -> np.dtype:
     if not element:
         kind = (value.type.WhichOneof("value") or "none").removesuffix("_type")
         raise ModelError(
-            f"The input {value.name!r} of the model is no tensor ({kind}): rows cannot go in. Export the model with a "
-            "tensor in its place."
+            f"The input {value.name!r} of the model is not a tensor ({kind}), so it cannot take rows. Export the model "
+            "with a tensor in its place."
         )
     if element in graph.FLOATS:
         return np.dtype(np.float32)
     dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(element))
     if dtype.type.__module__ != "numpy":  # types of 2, 4 and 8 bits
         raise ModelError(
-            f"The input {value.name!r} of the model holds {dtype}: numpy has no such numbers. Put a Cast from a "
-            "type of numpy, such as int8 or float32, in front of it."
+            f"The input {value.name!r} of the model has dtype {dtype}, which numpy does not have. Put a Cast from a "
+            "numpy dtype, such as int8 or float32, in front of it."
         )
     return dtype
 
@@ -264,8 +267,8 @@ def _told(name: str, axis: Any, shape: Shape | None) -> int | None:
         return None
     rank = 1 if shape is None else len(shape)
     if not isinstance(axis, Integral) or isinstance(axis, bool) or not -rank <= int(axis) < rank:
-        axes = "of unknown shape" if shape is None else f"of {rank} axes"
-        raise ParameterError(f"batch_axis={{{name!r}: {axis!r}}} is no axis of the input, {axes}.")
+        axes = "unknown shape" if shape is None else f"{rank} axes"
+        raise ParameterError(f"batch_axis={{{name!r}: {axis!r}}} is not an axis of the input, which has {axes}.")
     return int(axis) % rank
 
 
@@ -279,17 +282,19 @@ def _filled(name: str, value: Any, declared: onnx.ValueInfoProto, shape: Shape |
     try:
         array = given.astype(dtype)
     except (TypeError, ValueError) as e:
-        raise ParameterError(f"inputs[{name!r}] is {value!r:.80}, the model takes {dtype}: {e}") from e
+        raise ParameterError(
+            f"inputs[{name!r}] must have the dtype {dtype} of the model input, got {value!r:.80}: {e}"
+        ) from e
     if dtype.kind in "iub" and not np.array_equal(array, given):
-        raise ParameterError(f"inputs[{name!r}] is {value!r:.80}, which is no {dtype}: the model takes that type.")
+        raise ParameterError(f"inputs[{name!r}] must have the dtype {dtype} of the model input, got {value!r:.80}.")
     if shape is None:
         return array
     if array.ndim == 0:
         return np.full([d if isinstance(d, int) else 1 for d in shape], array, dtype)
     if array.ndim != len(shape) or any(isinstance(d, int) and d != n for d, n in zip(shape, array.shape, strict=True)):
         raise ParameterError(
-            f"inputs[{name!r}] has the shape {array.shape}, the model takes {_text(shape)}; the axis of the rows has "
-            "length 1, and a scalar fills any shape."
+            f"inputs[{name!r}] must have the shape {_text(shape)} of the model input, got {array.shape}. The batch "
+            "axis has length 1, and a scalar fills any shape."
         )
     return array
 

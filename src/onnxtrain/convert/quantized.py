@@ -52,7 +52,7 @@ _OF_BATCHES = "DynamicQuantize"
 
 #: The remedy for a model with such operators.
 _FLOATING_POINT = (
-    "Train the floating-point model that it was made from, or that one quantized by "
+    "Train the floating-point model that it was made from, or that model quantized with "
     "onnxruntime.quantization.quantize_static, whose scales are fixed."
 )
 
@@ -68,15 +68,15 @@ def refuse_integer_products(onx: onnx.ModelProto) -> None:
     found = next((node for node in onx.graph.node if node.op_type.startswith(_OF_INTEGERS)), None)
     if found is not None:
         raise ModelError(
-            f"The model computes with integers, by {found.op_type} (node {found.name!r}): it was quantized in the "
-            "format QOperator, through which no gradient goes. Quantize the floating-point model as QDQ: "
-            "onnxruntime.quantization.quantize_static(..., quant_format=QuantFormat.QDQ), its default."
+            f"The model computes with integers in {found.op_type} (node {found.name!r}): it was quantized in the "
+            "format QOperator, which has no gradient. Quantize the floating-point model in the format QDQ: "
+            "onnxruntime.quantization.quantize_static(..., quant_format=QuantFormat.QDQ), the default."
         )
     found = next((node for node in onx.graph.node if node.op_type == "DynamicQuantizeMatMul"), None)
     if found is not None:
         raise ModelError(
-            f"The model computes with integers, by {found.op_type} (node {found.name!r}), which onnxruntime made of "
-            f"others; no gradient goes through it. {_FLOATING_POINT}"
+            f"The model computes with integers in {found.op_type} (node {found.name!r}), which onnxruntime made from "
+            f"other operators and which has no gradient. {_FLOATING_POINT}"
         )
 
 
@@ -87,8 +87,8 @@ def scales_of_batches(onx: onnx.ModelProto) -> str:
     if found is None:
         return ""
     return (
-        f"The model quantizes each batch by one scale, in {found.op_type} (node {found.name!r}), as onnxruntime's "
-        f"quantize_dynamic makes it. {_FLOATING_POINT}"
+        f"The model quantizes each batch with one scale in {found.op_type} (node {found.name!r}), as written by "
+        f"onnxruntime's quantize_dynamic. {_FLOATING_POINT}"
     )
 
 

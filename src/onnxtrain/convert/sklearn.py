@@ -133,7 +133,7 @@ def _failure(estimator: BaseEstimator, error: Exception, X: Any) -> str:
         unknown = [at for at in steps.values() if type(at[1]) not in known and not is_ours(type(at[1]))]
         path, step = unknown[0] if unknown else (path, step)
     if isinstance(error, (MissingConverter, MissingShapeCalculator)) or error.args == (type(step),):
-        why = f"there is no converter of {type(step).__name__}; onnxtrain.converter registers one."
+        why = f"there is no converter for {type(step).__name__}. Register one with onnxtrain.converter."
     else:
         why = f"{type(error).__name__}: {_INVITATION.sub('', str(error)).strip()}"
     name = type(step).__name__ if step is estimator else path
@@ -141,19 +141,20 @@ def _failure(estimator: BaseEstimator, error: Exception, X: Any) -> str:
         return f"{name} cannot be converted to ONNX: {error}"
     if _MEETS_TEXT.search(why) and (columns := text_columns(X)):
         return (
-            f"{name} takes numbers, and X holds text or categories in {', '.join(map(repr, columns))}. Put an encoder "
-            "in front of it, as in make_column_transformer((OneHotEncoder(), [...]), remainder='passthrough'); numbers "
-            f"that are written as text become numbers by X.astype({{{columns[0]!r}: float}})."
+            f"{name} takes numeric columns, but X has strings or categories in {', '.join(map(repr, columns))}. Put an "
+            "encoder in front of it, such as make_column_transformer((OneHotEncoder(), [...]), "
+            "remainder='passthrough'). Convert numbers stored as strings with "
+            f"X.astype({{{columns[0]!r}: float}})."
         )
     if _MEETS_TEXT.search(why) and (dates := date_columns(X)):
         return (
-            f"{name} takes numbers, and X holds dates or durations in {', '.join(map(repr, dates))}. Make numbers of "
-            f"such a column, as {next(iter(dates.values()))} does, or leave it out."
+            f"{name} takes numeric columns, but X has dates or durations in {', '.join(map(repr, dates))}. Convert "
+            f"such a column to numbers, for example with {next(iter(dates.values()))}, or leave it out."
         )
     if isinstance(step, SimpleImputer) and text_columns(X):
         why = (
-            "ONNX has no missing text: leave the imputer out, OneHotEncoder has a column for missing texts, or fill "
-            "them in before, as X.fillna({'name': 'none'}) does."
+            "ONNX has no missing strings. Leave the imputer out, because OneHotEncoder has a column for missing "
+            "strings, or fill them first, for example with X.fillna({'name': 'none'})."
         )
     return (
         f"{name} cannot be converted to ONNX: {why} "
@@ -314,8 +315,8 @@ def _options(estimator: BaseEstimator, *, raw_scores: bool) -> dict[int, dict[st
     allowed = allowed if isinstance(allowed, dict) else {}
     if raw_scores and "raw_scores" not in allowed:
         raise ConversionError(
-            f"The graph of {type(chosen).__name__} holds its probabilities, not its decision_function: of the "
-            "estimators inside others that is needed here."
+            f"The graph of {type(chosen).__name__} holds its probabilities, but its decision_function is needed here, "
+            "because it is inside another estimator."
         )
     options = {"zipmap": False, "raw_scores": True} if raw_scores else {"zipmap": False}
     if "zipmap" in allowed:

@@ -124,8 +124,8 @@ def _decided(t: np.ndarray, X: np.ndarray | None, column: int) -> np.ndarray:
         i = int(np.argmax(left & right))
         row, other = (int(order[j]) * max(1, len(X) // _MANY) for j in (middle[i], middle[i] - 1))
         raise ConversionError(
-            f"Row {row} lies on a split in float32: {X[row, column]!r} in column {column}, and {X[other, column]!r} of "
-            f"row {other}, which lies on the other side, are one float32. Fit on X.astype(np.float32), the estimator "
-            "too."
+            f"In float32, row {row} lies on a split: {X[row, column]!r} in column {column} and {X[other, column]!r} in "
+            f"row {other}, which is on the other side of the split, round to the same value. Fit on "
+            "X.astype(np.float32), and fit the estimator on it as well."
         )
     return np.where(left, nearest, np.where(right, before, likely))

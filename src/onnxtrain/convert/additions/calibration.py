@@ -103,7 +103,7 @@ def few_quantiles(convert: Converter, scope: Scope, operator: Operator, containe
     size = operator.raw_operator.quantiles_.size
     if size > _MOST_QUANTILES:
         raise ConversionError(
-            f"QuantileTransformer has a table of {size} quantiles, {_MOST_QUANTILES} at most become nodes of ONNX: put "
-            "it into a pipeline in front of what is trained, where scikit-learn runs it."
+            f"The table of QuantileTransformer has {size} quantiles, but at most {_MOST_QUANTILES} can be converted to "
+            "ONNX nodes. Put it in a pipeline in front of the trained model, where scikit-learn runs it."
         )
     convert(scope, operator, container)

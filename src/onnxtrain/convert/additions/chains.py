@@ -157,8 +157,8 @@ def at_a_threshold(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
         label = "" if positive is None else f", pos_label={positive!r}"
         label += "" if response_method == "auto" else f", response_method={response_method!r}"
         raise ConversionError(
-            f"{type(estimator).__name__} predicts at the threshold {threshold} of its classifier's scores, the graph "
-            f"at {plain}. Hand over model, the estimator with its estimator_ in place of it, and put the threshold "
-            f"around: FixedThresholdClassifier(OrtGradientClassifier(model), threshold={threshold}{label})."
+            f"{type(estimator).__name__} applies the threshold {threshold} to the scores of its classifier, but the "
+            f"graph applies {plain}. Put its estimator_ in its place, train the result as model, and apply the "
+            f"threshold outside: FixedThresholdClassifier(OrtGradientClassifier(model), threshold={threshold}{label})."
         )
     return op.result(estimator.estimator_, X, response(estimator))

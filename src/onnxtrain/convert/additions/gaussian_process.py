@@ -33,8 +33,8 @@ def covariance(op: Nodes, kernel: Any, pairs: Pairs, n_features: int) -> ir.Valu
     kind = next((known for known in type(kernel).__mro__ if known in _KERNELS), None)
     if kind is None:
         raise ConversionError(
-            f"{type(kernel).__name__} is a kernel without formula in ONNX: there are "
-            f"{', '.join(known.__name__ for known in _KERNELS)}, their sums, products and powers."
+            f"The kernel {type(kernel).__name__} has no formula in ONNX. Known: "
+            f"{', '.join(known.__name__ for known in _KERNELS)}, and their sums, products and powers."
         )
 
     def inner(part: Any) -> ir.Value:
@@ -57,7 +57,7 @@ def _matern(op: Nodes, kernel: Any, pairs: Pairs, inner: Any) -> ir.Value:
         return op.Exp(op.Mul(squared, -0.5))
     if kernel.nu not in (0.5, 1.5, 2.5):
         raise ConversionError(
-            f"Matern(nu={kernel.nu}) takes a Bessel function, which ONNX lacks: choose nu of 0.5, 1.5, 2.5 or np.inf."
+            f"Matern(nu={kernel.nu}) needs a Bessel function, which ONNX lacks. Set nu to 0.5, 1.5, 2.5 or np.inf."
         )
     d = op.Mul(_root(op, squared), math.sqrt(2 * kernel.nu))
     powers = {
@@ -122,8 +122,8 @@ def gaussian_process_classifier(op: Nodes, estimator: Any, X: ir.Value) -> ir.Va
         return op.Concat(op.Sub(1.0, p), p, axis=1)
     if estimator.multi_class == "one_vs_one":
         raise ConversionError(
-            "GaussianProcessClassifier(multi_class='one_vs_one') has votes and no probabilities, which have no "
-            "derivative: choose multi_class='one_vs_rest'."
+            "GaussianProcessClassifier(multi_class='one_vs_one') has no probabilities, only votes, which have no "
+            "derivative. Set multi_class='one_vs_rest'."
         )
     each = op.Concat(*(_of_second_class(op, part, X) for part in base.estimators_), axis=1)
     return op.Div(each, op.ReduceSum(each, [1], keepdims=1))

@@ -146,8 +146,8 @@ def pairwise(
     if metric not in _METRICS:
         known = [name for name in _METRICS if name != "polynomial"]
         raise ConversionError(
-            f"The kernel {metric!r} has no formula in ONNX. {did_you_mean(str(metric), known)} A function of your own: "
-            "register a converter of the estimator by onnxtrain.converter."
+            f"The kernel {metric!r} has no formula in ONNX. {did_you_mean(str(metric), known)} For a function of your "
+            "own, register a converter of the estimator with onnxtrain.converter."
         )
     if gamma is None:
         gamma = 1.0 if metric == "chi2" else 1.0 / n_features

@@ -33,9 +33,9 @@ def nearest_centroid(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
         return op.Neg(op.ReduceL1(difference, [2], keepdims=0))
     if np.allclose(estimator.class_prior_, 1 / len(estimator.classes_)):
         raise ConversionError(
-            "NearestCentroid with equal priors predicts by distances, and its probabilities are those of scaled "
-            "distances: no output is both. Fit NearestCentroid(priors='empirical'), or metric='manhattan', which has "
-            "no probabilities."
+            "NearestCentroid with equal priors predicts from distances, but its probabilities come from scaled "
+            "distances, so no single output gives both. Fit NearestCentroid(priors='empirical'), or "
+            "metric='manhattan', which has no probabilities."
         )
     scale = np.where(estimator.within_class_std_dev_ == 0, 1.0, estimator.within_class_std_dev_)
     difference = op.Div(op.Sub(op.Unsqueeze(X, [1]), op.Unsqueeze(centroids, [0])), op.constant(scale))
@@ -106,9 +106,9 @@ def _check_distinct(rows: Any) -> None:
     if len(first) < len(rows):
         most = int(np.argmax(n_equal))
         raise ConversionError(
-            f"KNeighborsRegressor was fitted on rows that are equal, as row {first[most]} and {n_equal[most] - 1} "
-            "more: which of them are among the nearest is arbitrary. RadiusNeighborsRegressor takes the mean of all of "
-            "them; BaggingRegressor(..., bootstrap=False, max_samples=0.8) draws no row twice."
+            f"KNeighborsRegressor was fitted on equal rows (row {first[most]} and {n_equal[most] - 1} more), so it is "
+            "arbitrary which of them are among the nearest. Use RadiusNeighborsRegressor, which averages all of them, "
+            "or BaggingRegressor(..., bootstrap=False, max_samples=0.8), which draws no row twice."
         )
 
 
@@ -116,8 +116,8 @@ def _dense(rows: Any) -> np.ndarray:
     n_entries = math.prod(rows.shape)
     if n_entries > _LARGEST:
         raise ConversionError(
-            f"The {rows.shape[0]} sparse rows of {rows.shape[1]} columns that the neighbours were fitted on are "
-            f"{n_entries * 4 / 2**30:.0f} GiB as the dense rows of an ONNX model, which holds at most 2 GiB: fit on "
-            "fewer columns, with TruncatedSVD or a vectorizer of smaller max_features in front, or on fewer rows."
+            f"The neighbors were fitted on {rows.shape[0]} sparse rows with {rows.shape[1]} columns. As dense rows, "
+            f"they take {n_entries * 4 / 2**30:.0f} GiB, but an ONNX model holds at most 2 GiB. Fit on fewer rows, or "
+            "on fewer columns, with TruncatedSVD or a vectorizer with a smaller max_features in front."
         )
     return rows.toarray()

@@ -492,7 +492,7 @@ def _inverse(transformer: BaseEstimator) -> Iterator[tuple[str, np.ndarray | Non
     else:
         what = getattr(transformer, "inverse_func", None) or kind.__name__
         raise ConversionError(
-            f"TransformedTargetRegressor: {what} of the target cannot be undone in ONNX. Train the regressor inside: "
+            f"TransformedTargetRegressor: {what} of the target cannot be inverted in ONNX. Train the inner regressor: "
             "TransformedTargetRegressor(OrtGradientRegressor(fitted.regressor_), transformer=...)."
         )
 

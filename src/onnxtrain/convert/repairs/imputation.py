@@ -84,6 +84,6 @@ def impute_floats(convert: Converter, scope: Scope, operator: Operator, containe
 def refuse_neighbors(convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
     """Refuse KNNImputer: rounding decides between rows at equal distance, also for rows outside the fit."""
     raise ConversionError(
-        "KNNImputer takes the values of either of two rows that are equally far, as rounding decides, so that ONNX may "
-        "take those of the other one: scikit-learn runs it, in a pipeline in front of what is trained."
+        "If two rows are equally far, rounding decides which values KNNImputer takes, and ONNX may take those of the "
+        "other row. Put it in a pipeline in front of the trained model, where scikit-learn runs it."
     )
