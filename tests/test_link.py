@@ -475,15 +475,19 @@ def test_choose_output(text, output, expected):
 @pytest.mark.parametrize(
     "text, output, words",
     [
-        (SEVERAL, None, r"several outputs to choose from: probabilities: FLOAT\[n,2\], hidden: FLOAT\[n,2\]"),
+        (SEVERAL, None, r"several floating-point outputs: probabilities: FLOAT\[n,2\], hidden: FLOAT\[n,2\]"),
         (SEVERAL, "hiden", "no output 'hiden'. Did you mean 'hidden'"),
         (SEVERAL, 3, "no output 3: the model has 3"),
         (SEVERAL, -4, "no output -4: the model has 3"),
-        (SEVERAL, 0, r"label: INT64\[n,1\] does not hold floats"),
+        (SEVERAL, 0, r"label: INT64\[n,1\] is not floating-point"),
         (SEVERAL, True, "a name, a position or None, got True"),
         (SEVERAL, 1.0, "a name, a position or None, got 1.0"),
-        (MANY, None, r"y18: FLOAT\[n,3\], y19: FLOAT\[n,3\] and 10 more. Name one by output=, such as output='y0'"),
-        (INTEGER, None, r"None of the outputs holds floats: label: INT64\[n,1\]"),
+        (
+            MANY,
+            None,
+            r"y18: FLOAT\[n,3\], y19: FLOAT\[n,3\] and 10 more. Set output to one of them, for example output='y0'",
+        ),
+        (INTEGER, None, r"has no floating-point output: label: INT64\[n,1\]"),
     ],
 )
 def test_choose_output_errors(text, output, words):

@@ -67,35 +67,38 @@ LABELS = {
 REFUSED = {
     "another limit": (
         "(float[n, 1] X) => (bool[n, 1] label)" + WITH + "{ S = Mul(X, half) label = Greater(S, half) }",
-        "not hold floats, and no scores that it is the largest of",
+        "not floating-point, and the scores behind its labels",
     ),
     "a limit that is no number": (
         "(float[n, 1] X, float[n, 1] Z) => (bool[n, 1] label) { label = Greater(X, Z) }",
-        "not hold floats",
+        "not floating-point",
     ),
     "integers compared": (
         "(int64[n, 1] X) => (bool[n, 1] label) <int64 zero = {0}> { label = Greater(X, zero) }",
-        "not hold floats",
+        "not floating-point",
     ),
-    "the best row": ("(float[n, 3] X) => (int64[3] label) { label = ArgMax <axis = 0, keepdims = 0> (X) }", "not hold"),
+    "the best row": (
+        "(float[n, 3] X) => (int64[3] label) { label = ArgMax <axis = 0, keepdims = 0> (X) }",
+        "not floating-point",
+    ),
     "the smallest": (
         ONE + WITH + "{ S = Mul(X, s) V, A = TopK <largest = 0> (S, axis) label = Squeeze(A, axis) }",
-        "not hold floats",
+        "not floating-point",
     ),
     "the largest value": (
         ONE + WITH + "{ S = Mul(X, s) V, A = TopK(S, axis) W = Cast <to = 7> (V) label = Squeeze(W, axis) }",
-        "not hold floats",
+        "not floating-point",
     ),
-    "a count": (ONE + WITH + f"{{ S = Mul(X, s) {BEST} label = Add(A, A) }}", "not hold floats"),
-    "an input": ("(int64[n] X) => (int64[n] label) { label = Identity(X) }", "not hold floats"),
+    "a count": (ONE + WITH + f"{{ S = Mul(X, s) {BEST} label = Add(A, A) }}", "not floating-point"),
+    "an input": ("(int64[n] X) => (int64[n] label) { label = Identity(X) }", "not floating-point"),
     "an input as a table": (
         "(float[n, 3] X, string[3] t) => (string[n] label)" + WITH + f"{{ S = Mul(X, s) {BEST} label = Gather(t, A) }}",
-        "not hold floats",
+        "not floating-point",
     ),
     "a scorer of another domain": (
         "(float[n, 3] X) => (int64[n] label, float[n, 2] p) { label, p = ai.onnx.ml.LinearClassifier"
         " <classlabels_ints = [0, 1], coefficients = [1.0, 2.0, 3.0]> (X) }",
-        "not hold floats",
+        "not floating-point",
     ),
 }
 
@@ -105,7 +108,7 @@ def test_labels_stand_for_their_scores(text, expected):
     model = graph.load(parse(text))
     assert choose_output(model, labels=True).name == expected
     assert choose_output(model, "label", labels=True).name == expected
-    with pytest.raises(ModelError, match="holds floats|not hold floats"):
+    with pytest.raises(ModelError, match="no floating-point output|not floating-point"):
         choose_output(model)
 
 
@@ -126,7 +129,7 @@ def test_an_output_for_each_column_of_the_probabilities():
         { p = Softmax(X) label = ArgMax <axis = 1, keepdims = 0> (p) a, b, c = Split <axis = 1> (p, sizes) }"""
     model = graph.load(parse(text))
     assert choose_output(model, labels=True).name == "p"
-    with pytest.raises(ModelError, match="several outputs to choose from"):
+    with pytest.raises(ModelError, match="several floating-point outputs"):
         choose_output(model)
 
 

@@ -356,7 +356,7 @@ def test_a_model_of_scikit_learn_with_a_taken_name(name):
         renamed = onnx.parser.parse_model(
             text.replace(f" {old})", f" {name})").replace(f" {old} =", f" {name} =").replace(f"({old})", f"({name})")
         )
-        with pytest.raises(LossError, match=f"{name!r}: choose another {name}_name"):
+        with pytest.raises(LossError, match=f"{name!r}. Choose another {name}_name"):
             add_loss_output(renamed, weight_name="weight")
         assert add_loss_output(renamed, loss_name="a", label_name="b", weight_name="c")
 
@@ -382,60 +382,60 @@ def test_output_that_is_an_input(run):
     [
         (LINE, {"score_name": "sqared_error"}, LossError, "Unknown loss 'sqared_error'. Did you mean 'squared_error'"),
         (LINE, {"delta": 1}, LossError, "'squared_error' has no parameter 'delta'"),
-        (LINE, {"penalty": {"V": 1}}, LossError, "penalty is on 'V', which is neither .* Known: W, X"),
-        (LINE, {"penalty": {"Y": 1}}, LossError, "penalty is on 'Y'"),
+        (LINE, {"penalty": {"V": 1}}, LossError, "penalty names 'V', which is not .* Known: W, X"),
+        (LINE, {"penalty": {"Y": 1}}, LossError, "penalty names 'Y'"),
         (LINE, {"penalty": {"W": -1}}, LossError, "l2 of the penalty on 'W' must be a finite number >= 0, got -1"),
         (LINE, {"penalty": {"W": {"l1": -1}}}, LossError, "l1 of the penalty on 'W' must be .* got -1"),
         (LINE, {"penalty": {"W": {"l1": "1"}}}, LossError, "l1 of the penalty on 'W' must be .* got '1'"),
         (LINE, {"penalty": {"W": {"l1": True}}}, LossError, "l1 of the penalty on 'W' must be .* got True"),
-        (LINE, {"penalty": {"W": {"L1": 1}}}, LossError, "'W' has a factor 'L1'. Did you mean 'l1'"),
+        (LINE, {"penalty": {"W": {"L1": 1}}}, LossError, "'W' has an unknown factor 'L1'. Did you mean 'l1'"),
         (LINE, {"penalty": {"W": float("nan")}}, LossError, "must be a finite number >= 0, got nan"),
-        (LINE, {"loss_name": "X"}, LossError, "The model has an input 'X': choose another loss_name"),
-        (LINE, {"label_name": "Y"}, LossError, "The model has an output 'Y': choose another label_name"),
-        (LINE, {"weight_name": "X"}, LossError, "The model has an input 'X': choose another weight_name"),
+        (LINE, {"loss_name": "X"}, LossError, "The model already has an input named 'X'. Choose another loss_name"),
+        (LINE, {"label_name": "Y"}, LossError, "The model already has an output named 'Y'. Choose another label_name"),
+        (LINE, {"weight_name": "X"}, LossError, "The model already has an input named 'X'. Choose another weight_name"),
         (LINE, {"weight_name": "label"}, LossError, "names must differ, got .*label_name='label', weight_name='label'"),
-        (LINE, {"weight_name": ""}, LossError, "weight_name must be a name, got ''"),
-        (LINE, {"label_name": 1}, LossError, "label_name must be a name, got 1"),
+        (LINE, {"weight_name": ""}, LossError, "weight_name must be a non-empty string, got ''"),
+        (LINE, {"label_name": 1}, LossError, "label_name must be a non-empty string, got 1"),
         (LINE, {"output_index": 1}, ModelError, "no output 1: the model has 1"),
-        (TWO_OUTPUTS, {"output_index": "label"}, ModelError, r"label: INT64\[n,1\] does not hold floats"),
+        (TWO_OUTPUTS, {"output_index": "label"}, ModelError, r"label: INT64\[n,1\] is not floating-point"),
         (
             "(float[n, 2] X) => (float[n, 2] Y, float[n, 2] Z) { Y = Neg(X) Z = Abs(X) }",
             {},
             ModelError,
-            "several outputs to choose from: Y",
+            "several floating-point outputs: Y",
         ),
         (
             CUBE,
             {"score_name": "log"},
             LossError,
-            r"classes of Y: FLOAT\[n,2,2\] are on one of its axes: .* class_axis=",
+            r"class axis of Y: FLOAT\[n,2,2\] is unknown. Set class_axis",
         ),
-        (CUBE, {"score_name": "log", "class_axis": 3}, LossError, "class_axis=3: .* are on an axis from 1 to 2"),
-        (CUBE, {"score_name": "log", "class_axis": 0}, LossError, "class_axis=0: .* are on an axis from 1 to 2"),
+        (CUBE, {"score_name": "log", "class_axis": 3}, LossError, "class_axis must be from 1 to 2 for .* got 3"),
+        (CUBE, {"score_name": "log", "class_axis": 0}, LossError, "class_axis must be from 1 to 2 for .* got 0"),
         (
             "(float[n, 2, k] X) => (float[n, 2, k] Y) { Y = Neg(X) }",
             {"score_name": "log", "class_axis": -1},
             LossError,
-            r"number of classes is not known: Y: FLOAT\[n,2,k\]",
+            r"number of classes .*of Y: FLOAT\[n,2,k\] is unknown",
         ),
-        ("(float X) => (float Y) { Y = Neg(X) }", {}, LossError, r"needs an output .* got Y: FLOAT\[\]"),
+        ("(float X) => (float Y) { Y = Neg(X) }", {}, LossError, r"requires an output .* got Y: FLOAT\[\]"),
         (
             "(float[] X) => (float[] Y) { Y = Neg(X) }",
             {},
             LossError,
-            r"got Y: FLOAT\[\?\].*declare one, as make_tensor",
+            r"got Y: FLOAT\[\?\].*Declare it with make_tensor",
         ),
         (
             "(float[n, k] X) => (float[n, k] Y) { Y = Softmax(X) }",
             {"score_name": "log"},
             LossError,
-            r"number of classes is not known: Y: FLOAT\[n,k\]",
+            r"number of classes of Y: FLOAT\[n,k\] is unknown",
         ),
         (
             "(float[n, 2] X) => (float[n, 2] Y) { Y = HardSigmoid(X) }",
             {"score_name": "hinge"},
             LossError,
-            r"Y: FLOAT\[n,2\] holds probabilities .* Use 'log'",
+            r"Y: FLOAT\[n,2\] holds probabilities .* Use the loss 'log'",
         ),
         (
             "(float[n, 1] X) => (float[n, 1] Y) { Y = Exp(X) }",
@@ -509,7 +509,7 @@ def test_label_and_rows_have_the_rows_of_the_prediction(text, name, label, rows)
 
 def test_an_output_that_is_not_float_has_no_loss():
     model = graph.load(parse(TWO_OUTPUTS))
-    with pytest.raises(LossError, match="needs an output of floats, got label: INT64"):
+    with pytest.raises(LossError, match="requires a floating-point output, got label: INT64"):
         add_row_loss(model, model.graph.outputs[0], "huber")
 
 

@@ -384,24 +384,24 @@ def test_labels_of_classes_are_integers_that_become_floats():
 @pytest.mark.parametrize(
     "function, words",
     [
-        (lambda op, t, p: p if p > t else t, "no truth value.*Instead of if, max and min use np.where"),
+        (lambda op, t, p: p if p > t else t, "no truth value.*Use np.where, np.maximum and np.minimum instead of if"),
         (lambda op, t, p: max(t, p), "no truth value"),
-        (lambda op, t, p: memoryview(p), "not 'Operand'. A loss is written with op"),
-        (lambda op, t, p: math.exp(p), "has no values yet: .*numpy's"),
+        (lambda op, t, p: memoryview(p), "not 'Operand'. A loss may use op"),
+        (lambda op, t, p: math.exp(p), "has no values yet: .*numpy functions"),
         (lambda op, t, p: np.asarray(p), "has no values yet"),
         (lambda op, t, p: [*p], "has no values yet"),
-        (lambda op, t, p: np.heaviside(p, 0), r"cannot use numpy\.heaviside\..*op\.Xyz is ONNX's operator"),
+        (lambda op, t, p: np.heaviside(p, 0), r"cannot use numpy\.heaviside\..*op\.Xyz is the ONNX operator"),
         (lambda op, t, p: np.add.reduce(p), r"cannot use numpy\.add with reduce"),
         (lambda op, t, p: np.multiply(p, t, where=p > 0), r"cannot use numpy\.multiply with __call__ \{'where'"),
         (lambda op, t, p: np.median(p, axis=1), r"cannot use numpy\.median here"),
-        (lambda op, t, p: p.std(axis=1), "no attribute 'std'. A loss is written with"),
-        (lambda op, t, p: p & 1, r"numpy\.bitwise_and takes conditions in a loss"),
+        (lambda op, t, p: p.std(axis=1), "no attribute 'std'. A loss may use op"),
+        (lambda op, t, p: p & 1, r"numpy\.bitwise_and requires conditions in a loss"),
         (lambda op, t, p: p * "2", "cannot compute with '2'"),
-        (lambda op, t, p: p.astype(str), "only bool, int and float"),
-        (lambda op, t, p: p[p > 0], "only at numbers, slices and None"),
+        (lambda op, t, p: p.astype(str), "Use bool, int or float"),
+        (lambda op, t, p: p[p > 0], "Use integers, slices and None only"),
         (
             lambda op, t, p: p[:, 0] - t[:, :1],
-            r"would become .*FLOAT\[n,n\], each row with each other\. Keep the axis: y_pred\[:, :1\]",
+            r"would broadcast to .*FLOAT\[n,n\], which pairs each row with every other row\. Keep the axis: y_pred\[:, :1\]",
         ),
         (lambda op, t, p: ((t - p) ** 2).sum(axis=1), r"shape \(n, 1\).*x\.sum\(axis=1, keepdims=True\)"),
         (lambda op, t, p: t > p, "must return floats"),
@@ -427,7 +427,7 @@ def test_own_loss_of_a_classifier_gets_scores_and_classes():
         (lambda op, y, f: 1.0, {}, "must return a value of the graph, got float: 1.0"),
         (lambda op, y, f: op.Sub(f, y), {}, r"must return floats of shape \(n, 1\).*FLOAT\[n,2\]"),
         (lambda op, y, f: op.ReduceSum(f, [1], keepdims=0), {}, r"shape \(n, 1\).*FLOAT\[n\]"),
-        (lambda op, y, f: op.ReduceMean(f, keepdims=1), {}, r"one value for each row: .*\[1,1\] for .*\[n,2\]"),
+        (lambda op, y, f: op.ReduceMean(f, keepdims=1), {}, r"one value per row, but returned .*\[1,1\] for .*\[n,2\]"),
         (lambda op, y, f: op.ArgMax(f, axis=1), {}, "must return floats"),
         (lambda op, y: y, {}, r"failed when it was called with \(op, y_true, y_pred\): "),
         (fourth_power, {"scales": 1}, "no parameter 'scales'. Did you mean 'scale'"),
@@ -441,7 +441,9 @@ def test_own_loss_that_does_not_fit(function, params, words):
 def test_own_loss_that_builds_nonsense_says_so():
     with pytest.raises(ModelError, match=r"Add\(.*\) is not valid"):
         with_loss(lambda op, y, f: op.Add(f, op.Concat(f, f, f, axis=1)), k=2)
-    with pytest.raises(ModelError, match=r"TopK\(.*\) is not valid.* how many results: op\.TopK\(\.\.\., _outputs=2\)"):
+    with pytest.raises(
+        ModelError, match=r"TopK\(.*\) is not valid.* Pass the number of results: op\.TopK\(\.\.\., _outputs=2\)"
+    ):
         with_loss(lambda op, y, f: op.TopK(f, [1])[0], k=2)
 
 

@@ -195,7 +195,7 @@ def test_without_rows_an_open_output_is_probabilities_of_the_loss_of_probabiliti
 
 @pytest.mark.parametrize("loss, said", [("log", "logits"), ("squared_error", "scores")])
 def test_what_is_said_of_the_output_is_checked(loss, said):
-    with pytest.raises(LossError, match=f"output_is says what a classifier gives.*got '{said}'"):
+    with pytest.raises(LossError, match=f"output_is must be 'scores' or 'probabilities'.*got '{said}'"):
         add_loss_output(model(SCORES["a last layer"]), loss, output_is=said)
 
 
@@ -276,7 +276,9 @@ def test_scores_of_one_sign_on_these_rows_may_have_another_on_others():
 
 def test_a_softmax_over_one_column_is_refused():
     onx = model(f"{ONE_COLUMN} {{ Z = MatMul(X, w) Y = Softmax <axis = 1> (Z) }}")
-    with pytest.raises(ModelError, match="'Y' is a Softmax over one column, which is 1 in every row.*end in a Sigmoid"):
+    with pytest.raises(
+        ModelError, match="'Y' is a Softmax over one column, which is 1 in every row.*End the model in a Sigmoid"
+    ):
         OrtGradientClassifier(onx).fit(X, TWO)
     with pytest.raises(ModelError, match="'Y' is a Softmax over one column"):
         add_loss_output(onx, "log")

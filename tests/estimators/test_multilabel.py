@@ -437,9 +437,9 @@ CHOOSES = onnx_model(f"int64[n] L, float[n, {K}] Y", "L = ArgMax <axis = 1, keep
         (fit_quietly(MLP, X, Y), IRIS_LIKE, DataError, "one class a row, MLPClassifier was fitted on 3 labels"),
         (MODELS["ONNX sigmoids"], Y[:, :2], DataError, "3 scores, y has 2 labels"),
         (onnx_model("float[n, 1] Y", k=1), Y, DataError, "one score, that of two classes, y has 3 labels"),
-        (SOFTMAX, Y, LossError, "sum to 1: they are classes of which a row has one"),
+        (SOFTMAX, Y, LossError, "sum to 1, so each row has exactly one class"),
         (CHOOSES, Y, ModelError, "chooses one class a row, L.*y has 3 labels"),
-        (MODELS["ONNX heads"], Y[:, :2], ModelError, "several outputs to choose from: P0"),
+        (MODELS["ONNX heads"], Y[:, :2], ModelError, "several floating-point outputs: P0"),
     ],
     ids=range(15),
 )

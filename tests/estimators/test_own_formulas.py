@@ -224,13 +224,15 @@ def test_pairs_of_rows_are_written_with_operators_of_onnx():
     p = fit(ranking).predict(X)
     expected = np.maximum(0, 1 - np.sign(y[:, None] - y) * (p[:, None] - p)).mean(axis=1)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
-    with pytest.raises(LossError, match=r"Where all pairs of rows are meant, as in a ranking, write op\.Sub\(a, b\)"):
+    with pytest.raises(LossError, match=r"For all pairs of rows, as in a ranking, use op\.Sub\(a, b\)"):
         fit(lambda op, t, p: abs(p - np.reshape(p, (1, -1))).mean(axis=1, keepdims=True))
 
 
 @pytest.mark.parametrize("name", MIXED)
 def test_a_loss_of_each_row_with_each_other_is_refused(name):
-    with pytest.raises(LossError, match=r"would become .*, each row with each other. Keep the axis"):
+    with pytest.raises(
+        LossError, match=r"would broadcast to .*, which pairs each row with every other row. Keep the axis"
+    ):
         fit(MIXED[name])
 
 
@@ -247,7 +249,9 @@ def test_rows_are_found_again_behind_a_reshape(width):
 def test_a_loss_with_more_values_than_rows_is_refused():
     two = np.c_[y, -y]
     model = OrtGradientRegressor(loss=lambda op, t, p: ((t - p) ** 2).reshape(-1, 1))
-    with pytest.raises(LossError, match=r"must return one value for each row: .*\*2,1\] for label.*Sum over outputs"):
+    with pytest.raises(
+        LossError, match=r"must return one value per row, but returned .*\*2,1\] for label.*Sum over outputs"
+    ):
         model.fit(X, two)
     back = OrtGradientRegressor(loss=lambda op, t, p: ((t - p) ** 2).reshape(-1).reshape(-1, 2).sum(1, keepdims=True))
     expected = OrtGradientRegressor(loss="squared_error", random_state=0, max_iter=3).fit(X, two)

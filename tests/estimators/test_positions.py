@@ -427,14 +427,20 @@ def test_the_axis_of_the_classes_is_the_one_that_labels_lack(shape, target, told
             (5,),
             None,
             DataError,
-            r"\(n, 5, 5\) may hold the classes of y, \(n, 5\), on the axes 1 and 2: say",
+            r"\(n, 5, 5\) and y of shape \(n, 5\) allow the axes 1 and 2. Set class_axis=1",
         ),
-        ((None, 5, 7), (6,), None, DataError, r"y has the shape \(n, 6\), the output 'Y' \(n, 5, 7\): y needs a label"),
-        ((None, 5, 7), (5, 6), None, DataError, r"y has the shape \(n, 5, 6\), the output 'Y' \(n, 5, 7\)"),
-        ((None, 5, 7), (7,), 2, DataError, "without the axis of its classes, class_axis=2"),
-        ((None, 5, 7), (5, 7), 2, DataError, r"y has the shape \(n, 5, 7\)"),
-        ((None, 5, 7), (7,), 3, ParameterError, "class_axis=3, and the output 'Y' has 3 axes: .* one of 1 to 2"),
-        ((None, 5, 7), (7,), 0, ParameterError, "class_axis=0, .* the rows on axis 0"),
+        (
+            (None, 5, 7),
+            (6,),
+            None,
+            DataError,
+            r"y has shape \(n, 6\), but the output 'Y' has shape \(n, 5, 7\). y must have one label",
+        ),
+        ((None, 5, 7), (5, 6), None, DataError, r"y has shape \(n, 5, 6\), but the output 'Y' has shape \(n, 5, 7\)"),
+        ((None, 5, 7), (7,), 2, DataError, "without its class axis, class_axis=2"),
+        ((None, 5, 7), (5, 7), 2, DataError, r"y has shape \(n, 5, 7\)"),
+        ((None, 5, 7), (7,), 3, ParameterError, "class_axis must be from 1 to 2 for the output 'Y' with 3 axes, got 3"),
+        ((None, 5, 7), (7,), 0, ParameterError, "got 0. Axis 0 holds the rows"),
     ],
 )
 def test_axes_that_do_not_fit_are_named(shape, target, told, error, words):
@@ -467,7 +473,7 @@ def square(**params):
         (
             lambda: OrtGradientClassifier(TOKENS).fit(X, LABELS[:, :4]),
             DataError,
-            r"y has the shape \(n, 4\), the output",
+            r"y has shape \(n, 4\), but the output",
         ),
         (
             lambda: OrtGradientClassifier(OPEN).fit(X, LABELS[:, :4]),
@@ -502,7 +508,11 @@ def square(**params):
             DataError,
             "one class for each position",
         ),
-        (lambda: OrtGradientClassifier(NO_PROBABILITIES).fit(X, VALUES > 0), LossError, "sum to 1: they are classes"),
+        (
+            lambda: OrtGradientClassifier(NO_PROBABILITIES).fit(X, VALUES > 0),
+            LossError,
+            "sum to 1, so each row has exactly one class",
+        ),
         (
             lambda: OrtGradientRegressor(TOKENS).fit(X, VALUES[..., 0]),
             DataError,
@@ -511,10 +521,14 @@ def square(**params):
         (lambda: OrtGradientRegressor(TOKENS).fit(X, np.abs(VALUES) * np.inf), DataError, "Input contains infinity"),
         (lambda: OrtGradientRegressor(TOKENS).fit(X, VALUES * np.nan), DataError, "All values of y are NaN"),
         (lambda: OrtGradientRegressor(TOKENS).fit(X, VALUES.astype(str)), DataError, "y must hold numbers"),
-        (square, DataError, "say which by class_axis=1 or class_axis=2"),
+        (square, DataError, "Set class_axis=1 or class_axis=2"),
         (lambda: square(class_axis=2), None, None),
         (lambda: square(class_axis=-2), None, None),
-        (lambda: square(class_axis=7), ParameterError, "class_axis=7, and the output 'Z' has 3 axes"),
+        (
+            lambda: square(class_axis=7),
+            ParameterError,
+            "class_axis must be from 1 to 2 for the output 'Z' with 3 axes, got 7",
+        ),
         (lambda: OrtGradientClassifier(UNDECLARED, max_iter=1).fit(X, Y), None, None),
     ],
 )

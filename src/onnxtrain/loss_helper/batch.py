@@ -115,8 +115,8 @@ def add_loss_output(
     classifies = entry.classifies
     if output_is is not None and (output_is not in OUTPUT_IS or not classifies):
         raise LossError(
-            f"output_is says what a classifier gives, 'scores' or 'probabilities'; got {output_is!r} for the loss "
-            f"{score_name!r}."
+            f"output_is must be 'scores' or 'probabilities' and is for classification losses only, got {output_is!r} "
+            f"for the loss {score_name!r}."
         )
     output = choose_output(model, output_index, labels=classifies, argument="output_index")
     output_name = str(output.name)
@@ -165,11 +165,9 @@ def _axis_of_classes(output: ir.Value, class_axis: int | None) -> int | None:
     if n_axes < 3:
         return None
     if class_axis is None:
-        raise LossError(f"The classes of {describe(output)} are on one of its axes: say which by class_axis=.")
+        raise LossError(f"The class axis of {describe(output)} is unknown. Set class_axis to the axis of its classes.")
     if class_axis == 0 or not -n_axes < class_axis < n_axes:
-        raise LossError(
-            f"class_axis={class_axis}: the classes of {describe(output)} are on an axis from 1 to {n_axes - 1}."
-        )
+        raise LossError(f"class_axis must be from 1 to {n_axes - 1} for {describe(output)}, got {class_axis}.")
     return class_axis % n_axes
 
 
@@ -205,9 +203,9 @@ def _reserve_names(model: ir.Model, output: ir.Value, names: Mapping[str, str | 
         if name is None:
             continue
         if not isinstance(name, str) or not name:
-            raise LossError(f"{argument} must be a name, got {name!r}.")
+            raise LossError(f"{argument} must be a non-empty string, got {name!r}.")
         if name in visible:
-            raise LossError(f"The model has an {visible[name]} {name!r}: choose another {argument}.")
+            raise LossError(f"The model already has an {visible[name]} named {name!r}. Choose another {argument}.")
         chosen[argument] = name
     if len(set(chosen.values())) < len(chosen):
         raise LossError(f"The names must differ, got {', '.join(f'{a}={n!r}' for a, n in chosen.items())}.")

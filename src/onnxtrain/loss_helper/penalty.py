@@ -111,11 +111,13 @@ def _floating_point(name: str, dtype: DTypeLike) -> ir.DataType:
     try:
         element = ir.DataType(dtype) if isinstance(dtype, int) else ir.DataType.from_numpy(np.dtype(dtype))
     except (TypeError, ValueError) as e:
-        raise LossError(f"The penalty on {name!r}: dtype={dtype!r:.80} is no type, as numpy.float32 is.") from e
+        raise LossError(
+            f"The dtype of the penalty on {name!r} must be a type such as numpy.float32, got {dtype!r:.80}."
+        ) from e
     if element not in graphs.FLOATS:
         raise LossError(
-            f"The penalty on {name!r} is for a floating-point weight, got dtype={element.name}: give the type of the "
-            "weight, as numpy.float32 or onnx.TensorProto.FLOAT."
+            f"The dtype of the penalty on {name!r} must be floating-point, got {element.name}. Pass the dtype of the "
+            "weight, such as numpy.float32 or onnx.TensorProto.FLOAT."
         )
     return element
 
@@ -163,7 +165,7 @@ def find_penalties(
     for name, factors in check_penalty(penalty).items():
         if name not in known:
             raise LossError(
-                f"The penalty is on {name!r}, which is neither an initializer nor an input of floats. "
+                f"The penalty names {name!r}, which is not a floating-point initializer or input. "
                 f"{did_you_mean(name, known)}"
             )
         found[known[name]] = factors
@@ -173,7 +175,9 @@ def find_penalties(
 def check_penalty(penalty: Mapping[str, Mapping[str, float] | float]) -> dict[str, tuple[float, float]]:
     """Return the factors (l1, l2) of each weight by name; raise a LossError if they are invalid."""
     if not isinstance(penalty, Mapping):
-        raise LossError(f"A penalty is a dictionary by the names of weights, as {{'coef': 0.1}}, got {penalty!r:.80}.")
+        raise LossError(
+            f"A penalty must be a dictionary of factors by weight name, such as {{'coef': 0.1}}, got {penalty!r:.80}."
+        )
     return {name: _check_factors(name, factors) for name, factors in penalty.items()}
 
 
@@ -181,7 +185,7 @@ def _check_factors(name: str, factors: Mapping[str, float] | float) -> tuple[flo
     factors = factors if isinstance(factors, Mapping) else {"l2": factors}
     for key in factors:
         if key not in ("l1", "l2"):
-            raise LossError(f"The penalty on {name!r} has a factor {key!r}. {did_you_mean(key, ('l1', 'l2'))}")
+            raise LossError(f"The penalty on {name!r} has an unknown factor {key!r}. {did_you_mean(key, ('l1', 'l2'))}")
     l1, l2 = (
         check_number(factors.get(key, 0), f"{key} of the penalty on {name!r}", at_least=0) for key in ("l1", "l2")
     )

@@ -15,7 +15,7 @@ from onnxtrain.losses import row_loss
 _POSITIONS = "positions_of_all_rows"
 
 #: The remedy for a dimension that must be known.
-DECLARE = "Declare its length, as a dim_value of that output in model.graph.output."
+DECLARE = "Declare it as a dim_value of that output in model.graph.output."
 
 
 def label_shape(y_pred: ir.Value, class_axis: int | None) -> ir.Shape:
@@ -76,7 +76,7 @@ def _as_table(op: Op, y_pred: ir.Value, class_axis: int | None) -> ir.Value:
     n_axes = rank(y_pred) or 0
     k = 1 if class_axis is None else y_pred.shape[class_axis]  # type: ignore[index]
     if not isinstance(k, int):
-        raise LossError(f"The number of classes on axis {class_axis} is not known: {describe(y_pred)}. {DECLARE}")
+        raise LossError(f"The number of classes on axis {class_axis} of {describe(y_pred)} is unknown. {DECLARE}")
     if class_axis is not None and class_axis != n_axes - 1 and k > 1:
         y_pred = op.Transpose(y_pred, perm=[*(axis for axis in range(n_axes) if axis != class_axis), class_axis])
     table = op.Reshape(y_pred, [-1, k])

@@ -146,15 +146,17 @@ def _prediction(
 ) -> ir.Value:
     """Return the kind of prediction that the loss takes, (n, k) or in the output's shape, with a named first axis."""
     if not is_float(output):
-        raise LossError(f"A loss needs an output of floats, got {describe(output)}.")
+        raise LossError(f"A loss requires a floating-point output, got {describe(output)}.")
     if not rank(output):
         remedy = (
-            " The model declares no shape for it and none follows: declare one, as "
+            " Its shape is not declared and cannot be inferred. Declare it with "
             f"make_tensor_value_info({output.name!r}, elem_type, ['n', k]) in model.graph.output."
             if output.shape is None
             else ""
         )
-        raise LossError(f"A loss needs an output (n,), (n, 1), (n, k) or of more axes, got {describe(output)}.{remedy}")
+        raise LossError(
+            f"A loss requires an output of shape (n,), (n, 1), (n, k) or more axes, got {describe(output)}.{remedy}"
+        )
     if entry.prediction is Prediction.OUTPUT:
         y_pred = output
     elif entry.prediction is Prediction.LOG_MEAN:
@@ -203,15 +205,15 @@ def _class_scores(
     """
     width = n_scores(output, class_axis)
     if width is None:
-        raise LossError(f"The number of classes is not known: {describe(output)}. {DECLARE}")
+        raise LossError(f"The number of classes of {describe(output)} is unknown. {DECLARE}")
     likelihood = entry.prediction is Prediction.LIKELIHOOD
     scores = scores_behind(output, op, class_axis).said(output, output_is)
     entrywise = (rank(output) or 0) > 2 and class_axis is None
     two_classes = multilabel or width == 1
     if (multilabel or entrywise) and scores.link in (Link.SOFTMAX, Link.NORMALIZED_SIGMOID):
         raise LossError(
-            f"The columns of {describe(output)} sum to 1: they are classes of which a row has one. For several labels "
-            "a row each column needs a Sigmoid of its own."
+            f"The columns of {describe(output)} sum to 1, so each row has exactly one class. For several labels per "
+            "row, each column needs its own Sigmoid."
         )
     if (scores.link is Link.CLIPPED and likelihood) or (scores.link is Link.EXP and two_classes):
         scores = Scores(output, Link.PROBABILITY)  # these probabilities are not a Softmax or Sigmoid of scores
@@ -219,8 +221,8 @@ def _class_scores(
         return _log_probabilities(op, scores, eps, two_classes=two_classes)
     if scores.link is Link.PROBABILITY:
         raise LossError(
-            f"{describe(output)} holds probabilities that do not come from a Softmax or Sigmoid: "
-            f"there are no scores for this loss. Use 'log'."
+            f"{describe(output)} holds probabilities that do not come from a Softmax or Sigmoid, "
+            f"so there are no scores for this loss. Use the loss 'log'."
         )
     return scores.value
 

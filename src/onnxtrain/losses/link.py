@@ -83,7 +83,7 @@ class Scores:
         if self._chooses_among_one(output):
             raise ModelError(
                 f"The output {output.name!r} is a Softmax over one column, which is 1 in every row and has no "
-                "gradient: end in a Sigmoid instead, or give the last layer a column for each class."
+                "gradient. End the model in a Sigmoid, or give the last layer one column per class."
             )
         if output_is == "scores" and self.link is not Link.IDENTITY:
             return Scores(output, Link.IDENTITY)

@@ -157,12 +157,12 @@ class Operand(NDArrayOperatorsMixin):
 
     def __bool__(self) -> bool:
         raise LossError(
-            f"{self!r} has no truth value: a loss is written down once, before there are rows. "
-            f"Instead of if, max and min use np.where, np.maximum and np.minimum; instead of and, or, not: &, |, ~."
+            f"{self!r} has no truth value: a loss is built once, before there are rows. "
+            "Use np.where, np.maximum and np.minimum instead of if, max and min, and &, |, ~ instead of and, or, not."
         )
 
     def _no_number(self, *args: object, **kwargs: object) -> Any:
-        raise LossError(f"{self!r} has no values yet: a loss is written down once, before there are rows. {WAY}")
+        raise LossError(f"{self!r} has no values yet: a loss is built once, before there are rows. {WAY}")
 
     __float__ = __int__ = __index__ = __len__ = __iter__ = __array__ = _no_number
 
@@ -201,7 +201,9 @@ class Operand(NDArrayOperatorsMixin):
             elif isinstance(part, slice):
                 result = result._sliced(part, axis)
             else:
-                raise LossError(f"A loss cannot take {self!r} at {part!r}: only at numbers, slices and None. {WAY}")
+                raise LossError(
+                    f"A loss cannot index {self!r} with {part!r}. Use integers, slices and None only. {WAY}"
+                )
             axis += 1
         return result
 
@@ -219,7 +221,7 @@ class Operand(NDArrayOperatorsMixin):
         if not dots:
             return key
         if self.shape is None:
-            raise LossError(f"{self!r} has no known rank: write the axes that ... stands for.")
+            raise LossError(f"{self!r} has an unknown number of axes. Write out the axes that ... stands for.")
         (at, *_) = dots
         given = sum(part is not None for part in key) - len(dots)
         return (*key[:at], *[slice(None)] * (len(self.shape) - given), *key[at + 1 :])
@@ -228,7 +230,7 @@ class Operand(NDArrayOperatorsMixin):
         """Cast to integers, booleans or floats; floats have the precision of the prediction."""
         kind = np.dtype(dtype).kind
         if kind not in "biuf":
-            raise LossError(f"A loss cannot use astype({dtype!r}): only bool, int and float.")
+            raise LossError(f"A loss cannot use astype({dtype!r}). Use bool, int or float.")
         return _cast(self, {"b": ir.DataType.BOOL, "f": self._op._dtype}.get(kind, ir.DataType.INT64))
 
     def sum(self, axis: Axes = None, keepdims: bool = False) -> Operand:
@@ -275,9 +277,9 @@ class Operand(NDArrayOperatorsMixin):
 
 _METHODS = {"clip", "max", "mean", "min", "prod", "reshape", "sum"}
 WAY = (
-    "A loss is written with op (op.Xyz is ONNX's operator Xyz), Python's operators, "
+    "A loss may use op (op.Xyz is the ONNX operator Xyz), Python operators, "
     f"np.where, {', '.join(f'np.{name}' for name in sorted(_METHODS))}, "
-    f"and numpy's {', '.join(sorted({*_OPERATORS, *_FORMULAS} - {'erf', 'expit', 'log_expit'}))}."
+    f"and the numpy functions {', '.join(sorted({*_OPERATORS, *_FORMULAS} - {'erf', 'expit', 'log_expit'}))}."
 )
 
 
@@ -290,7 +292,7 @@ def _apply(name: str, op: OperandOp, inputs: Sequence[Term]) -> Any:
     if name not in _OPERATORS:
         raise LossError(f"A loss cannot use numpy.{name}. {WAY}")
     if name in _OF_BOOLEANS and not booleans:  # ONNX has other operators for integers
-        raise LossError(f"numpy.{name} takes conditions in a loss, got {', '.join(map(repr, inputs))}.")
+        raise LossError(f"numpy.{name} requires conditions in a loss, got {', '.join(map(repr, inputs))}.")
     operands = _promoted(op, inputs, floats=name in _OF_FLOATS)
     return _same_rows(getattr(op, _OPERATORS[name])(*operands), operands)
 
@@ -309,9 +311,9 @@ def _same_rows(result: Operand, operands: Sequence[Operand]) -> Operand:
     for dim in set(rows):
         if rows.count(dim) > max(_symbols(x).count(dim) for x in operands):
             raise LossError(
-                f"{' and '.join(map(repr, operands))} would become {result!r}, each row with each other. "
-                "Keep the axis: y_pred[:, :1], x.sum(axis=1, keepdims=True). Where all pairs of rows are meant, as in "
-                "a ranking, write op.Sub(a, b) or another operator of ONNX."
+                f"{' and '.join(map(repr, operands))} would broadcast to {result!r}, which pairs each row with every "
+                "other row. Keep the axis: y_pred[:, :1], x.sum(axis=1, keepdims=True). For all pairs of rows, as in "
+                "a ranking, use op.Sub(a, b) or another ONNX operator."
             )
     return result
 
@@ -353,9 +355,7 @@ def _dtype(x: Term) -> ir.DataType | None:
         return x.dtype
     kind = np.asarray(x).dtype.kind
     if kind not in "biuf":
-        raise LossError(
-            f"A loss cannot compute with {x!r}: only with numbers, arrays of numbers and values of the graph."
-        )
+        raise LossError(f"A loss cannot compute with {x!r}. Use numbers, numeric arrays and values of the graph only.")
     return {"b": ir.DataType.BOOL, "f": None}.get(kind, ir.DataType.INT64)
 
 

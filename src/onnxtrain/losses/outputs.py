@@ -46,14 +46,16 @@ def choose_output(
         return chosen
     scores = _scores_of_labels(chosen) if labels else None
     if scores is None:
-        problem = ", and no scores that it is the largest of were recognised" if labels else ""
+        problem = ", and the scores behind its labels were not recognized" if labels else ""
         others = [str(v.name) for v in outputs if is_float(v)]
         remedy = (
-            f"Name another by {argument}=: {', '.join(map(repr, others))}"
+            f"Set {argument} to another output: {', '.join(map(repr, others))}"
             if others
             else "Export the model with its scores or probabilities as an output"
         )
-        raise ModelError(f"The output {describe(chosen)} does not hold floats{problem}; a loss needs floats. {remedy}.")
+        raise ModelError(
+            f"A loss requires a floating-point output, but {describe(chosen)} is not floating-point{problem}. {remedy}."
+        )
     return scores
 
 
@@ -61,12 +63,12 @@ def _output_at(outputs: list[ir.Value], position: int, argument: str) -> ir.Valu
     if not isinstance(position, (int, np.integer)) or isinstance(position, bool):
         names = [str(v.name) for v in outputs]
         raise ModelError(
-            f"{argument}= is a name, a position or None, got {position!r}. {did_you_mean(position, names)}"
+            f"{argument} must be a name, a position or None, got {position!r}. {did_you_mean(position, names)}"
         )
     if not -len(outputs) <= position < len(outputs):
         found = ", ".join(f"{i}: {v.name!r}" for i, v in enumerate(outputs))
         raise ModelError(
-            f"There is no output {position}: the model has {len(outputs)} ({found}), one of which {argument}= names."
+            f"There is no output {position}: the model has {len(outputs)} ({found}). Set {argument} to one of them."
         )
     return outputs[position]
 
@@ -82,11 +84,11 @@ def _only_output(outputs: list[ir.Value], argument: str, *, labels: bool) -> ir.
         if scores is not None:
             return scores
     candidates = floats or outputs
-    problem = "There are several outputs to choose from" if floats else "None of the outputs holds floats"
+    problem = "The model has several floating-point outputs" if floats else "The model has no floating-point output"
     more = f" and {len(candidates) - 20} more" if len(candidates) > 20 else ""
     found = ", ".join(map(describe, candidates[:20])) + more
     remedy = (
-        f"Name one by {argument}=, such as {argument}={candidates[0].name!r}."
+        f"Set {argument} to one of them, for example {argument}={candidates[0].name!r}."
         if floats
         else "Export the model with its scores or probabilities as an output."
     )

@@ -101,16 +101,16 @@ def find_columns(output: str, shape: Sequence[int | None], target: Sequence[int]
         return Columns(known[0], int(shape[known[0]] or 0))
     if known:
         raise DataError(
-            f"The output {output!r} of shape {_written(shape)} may hold the classes of y, {_written((None, *target))}, "
-            f"on the axes {' and '.join(map(str, known))}: say which by class_axis={known[0]} or "
+            f"The class axis of the output {output!r} is ambiguous: its shape {_written(shape)} and y of shape "
+            f"{_written((None, *target))} allow the axes {' and '.join(map(str, known))}. Set class_axis={known[0]} or "
             f"class_axis={known[-1]}."
         )
     if fitting:
         return Columns(None, 0)
     raise DataError(
-        f"y has the shape {_written((None, *target))}, the output {output!r} {_written(shape)}: y needs a label for "
-        f"each position, the shape of the output without the axis of its classes"
-        f"{'' if told is None else f', class_axis={told}'}, or a value for each entry, the shape of the output."
+        f"y has shape {_written((None, *target))}, but the output {output!r} has shape {_written(shape)}. y must have "
+        f"one label per position (the shape of the output without its class axis"
+        f"{'' if told is None else f', class_axis={told}'}), or one value per entry (the shape of the output)."
     )
 
 
@@ -122,8 +122,8 @@ def _fit(shape: Sequence[int | None], target: Sequence[int]) -> bool:
 def _checked_axis(output: str, told: int, n_axes: int) -> int:
     if not -n_axes < told < n_axes or told == 0:
         raise ParameterError(
-            f"class_axis={told}, and the output {output!r} has {n_axes} axes: the classes are on one of 1 to "
-            f"{n_axes - 1}, the rows on axis 0."
+            f"class_axis must be from 1 to {n_axes - 1} for the output {output!r} with {n_axes} axes, got {told}. Axis "
+            "0 holds the rows."
         )
     return told % n_axes
 

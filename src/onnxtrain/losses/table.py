@@ -141,7 +141,7 @@ def find_loss(
         The name or the name of a parameter is unknown, or `loss` is neither a name nor callable.
     """
     if isinstance(loss, type):
-        raise LossError(f"loss is the class {loss.__name__}: give an instance, {loss.__name__}(), or a name.")
+        raise LossError(f"loss must be an instance or a name, got the class {loss.__name__}. Pass {loss.__name__}().")
     if callable(loss):
         default = Loss(loss, Prediction.LIKELIHOOD if classifies else Prediction.OUTPUT)
         entry = next((known for known in LOSSES.values() if known.function is loss), default)
@@ -202,12 +202,12 @@ def _way(loss: str | Callable[..., ir.Value], failure: Exception) -> str:
     ours = SYNONYMS.get("".join(filter(str.isalnum, theirs.casefold())))
     if ours is not None:
         return f"Did you mean {ours!r}?"
-    return WAY if "'Operand'" in str(failure) else "An example: lambda op, y_true, y_pred: abs(y_true - y_pred)."
+    return WAY if "'Operand'" in str(failure) else "For example: lambda op, y_true, y_pred: abs(y_true - y_pred)."
 
 
 def _check_rows(name: str, rows: object, y_true: ir.Value) -> None:
     if not isinstance(rows, ir.Value):
-        forgotten = " Its last line begins with return." if rows is None else ""
+        forgotten = " Begin its last line with return." if rows is None else ""
         raise LossError(
             f"The loss {name!r} must return a value of the graph, got {type(rows).__name__}: {rows!r:.80}.{forgotten}"
         )
@@ -219,7 +219,7 @@ def _check_rows(name: str, rows: object, y_true: ir.Value) -> None:
     n, expected = rows.shape[0], y_true.shape[0]  # type: ignore[index]
     if n == 1 != expected or (isinstance(n, ir.SymbolicDim) and str(n.value).startswith(f"{expected}*")):
         raise LossError(
-            f"The loss {name!r} must return one value for each row: {describe(rows)} for {describe(y_true)}. "
+            f"The loss {name!r} must return one value per row, but returned {describe(rows)} for {describe(y_true)}. "
             "Sum over outputs with x.sum(axis=1, keepdims=True)."
         )
 
