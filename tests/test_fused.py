@@ -1,4 +1,4 @@
-"""Fused operators of onnxruntime's optimizers, spelled out by those of ai.onnx: on onnxruntime, the only one with them."""
+"""Fused operators of onnxruntime optimized it, spelled out by those of ai.onnx: on onnxruntime, the only one with them."""
 
 from __future__ import annotations
 
@@ -269,14 +269,14 @@ def test_layouts_of_one_processor_name_the_way_back(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "op_type, before", [("Inverse", "onnxruntime's optimizers"), ("DynamicQuantizeLSTM", "it was quantized")]
+    "op_type, before", [("Inverse", "onnxruntime optimized it"), ("DynamicQuantizeLSTM", "it was quantized")]
 )
 def test_an_operator_of_onnxruntime_that_is_not_known_names_the_model_before_it(op_type, before):
     onx = onnx.parser.parse_model(
         f"""<ir_version: 10, opset_import: ["" : 21, "com.microsoft" : 1]>
         g (float[n, 4] X, float[n, 4] Z) => (float[n, 4] Y) {{ Y = com.microsoft.{op_type}(X) }}"""
     )
-    with pytest.raises(GradientError, match=f"Give the model as it was before {before}, register one"):
+    with pytest.raises(GradientError, match=f"Pass the model from before {before}, register a rule"):
         onnx_derivative(onx)
 
 

@@ -333,7 +333,7 @@ def test_a_gradient_that_does_not_stretch_is_refused():
     made, inputs, _ = case("embedding", "builtin")
     function = made.new_instance()
     (y,) = function.forward(inputs, training=True)
-    with pytest.raises(DataError, match="must have the shape|must have . axes"):
+    with pytest.raises(DataError, match="must have shape|must have . axes"):
         function.backward([np.ones((*y.shape(), 2), np.float32)])
     assert len(function.states_) == 1
 
@@ -389,7 +389,7 @@ def test_several_forwards_before_the_backwards(builder):
     for batch, gradients in zip(batches[::-1], expected[::-1], strict=True):
         for dx, number in zip(function.backward([dy[: len(batch[0])] for dy in dys]), gradients, strict=True):
             np.testing.assert_array_equal(dx.numpy(), number)
-    with pytest.raises(DataError, match="No forward waits"):
+    with pytest.raises(DataError, match="no forward pass to differentiate"):
         function.backward(dys)
 
 
@@ -416,7 +416,7 @@ def test_the_graphs_can_be_saved(builder, tmp_path):
         with open(path, "rb") as f:
             assert f.read() == content[name]
         onnx.load(io.BytesIO(content[name]))
-    with pytest.raises(NotADirectoryError, match="is no folder"):
+    with pytest.raises(NotADirectoryError, match="is not a folder"):
         made.save_onnx_graph(tmp_path / "nowhere")
 
 
@@ -456,7 +456,7 @@ REFUSED = [
     ({"input_names": []}, ModelError, "missing"),
     ({"output_names": ["Z"]}, ModelError, "no output 'Z'"),
     ({"output_names": []}, ModelError, "at least one"),
-    ({"providers": ["NONE"]}, DeviceError, "expected CPUExecutionProvider"),
+    ({"providers": ["NONE"]}, DeviceError, "must be CPUExecutionProvider"),
     ({"providers": "tpu"}, DeviceError, "Unknown device"),
     ({"builder": "bultin"}, ValueError, "Did you mean 'builtin'"),
     ({"onnx_model": b"no model"}, ModelError, "cannot be read"),
@@ -491,7 +491,7 @@ def test_no_gpu(providers):
 def test_a_device_whose_memory_no_other_library_reads(monkeypatch):
     monkeypatch.setattr("onnxtrain.ortgradient._factory.find_device", lambda name: Device("webgpu"))
     with pytest.raises(
-        DeviceError, match="device 'webgpu' shares no tensors with other libraries: take 'cpu' or 'cuda'"
+        DeviceError, match="device 'webgpu' cannot share tensors with other libraries. Use 'cpu' or 'cuda'"
     ):
         OrtGradientForwardBackward(MODELS["linear regression"][0], providers="webgpu")
     OrtGradientForwardBackward(MODELS["linear regression"][0], providers="auto")

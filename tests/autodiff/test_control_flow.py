@@ -347,7 +347,7 @@ def test_a_sequence_is_carried():
         }>
         Y = Mul(x, x)""",
     )
-    with pytest.raises(GradientError, match="carries .*, which is no tensor"):
+    with pytest.raises(GradientError, match="carries .*, which is not a tensor"):
         onnx_derivative(model)
 
 

@@ -91,7 +91,7 @@ PARAMETERS = [
     (dict(estimator=3), ParameterError, "estimator must be a scikit-learn estimator, an onnx.ModelProto"),
     (dict(estimator="nowhere.onnx"), ModelError, "There is no file 'nowhere.onnx'"),
     (dict(estimator=b"no model"), ModelError, "cannot be read as an ONNX model"),
-    (dict(estimator=TWO_OUTPUTS), ModelError, "several outputs to choose from: A: FLOAT"),
+    (dict(estimator=TWO_OUTPUTS), ModelError, "several floating-point outputs: A: FLOAT"),
     (dict(estimator=TWO_OUTPUTS, output="C"), ModelError, "C"),
     (dict(estimator=NO_WEIGHT), WeightError, "no weight between its inputs and its output 'Y'"),
     (dict(estimator=APART, weights_to_train=["V"]), WeightError, "'V' is no weight that reaches the output 'Y'"),

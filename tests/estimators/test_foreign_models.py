@@ -321,7 +321,7 @@ def test_weights_beside_the_file(outside, kind, tmp_path):
 def test_weights_of_a_model_without_a_folder(outside, use, as_bytes):
     onx = outside.read_bytes() if as_bytes else onnx.load(outside, load_external_data=False)
     for call in (use, lambda onx: OrtGradientRegressor(onx).fit(X, SIZE)):
-        with pytest.raises(ModelError, match="values of 'W' are in another file, 'net.data'.*give the path"):
+        with pytest.raises(ModelError, match="values of 'W' are in another file, 'net.data'.*Pass the path"):
             call(onx)
 
 
@@ -413,7 +413,7 @@ BROKEN = {
         lambda path: larger(path, TensorProto.DOUBLE),
         "weights of the model take 8.0 GB.*less than 2 GB",
     ),
-    "float32 over 2 GB": (larger, "takes 4294967296 bytes, the file has"),
+    "float32 over 2 GB": (larger, "needs 4294967296 bytes, but the file has"),
     "a file over 2 GB": (huge, "larger than 2 GB"),
 }
 
@@ -684,7 +684,7 @@ def test_a_model_that_gives_labels_alone(text, shape, link, y, output):
     proba = model.predict_proba(X)
     np.testing.assert_allclose(proba.sum(axis=1), 1, rtol=1e-6)
     np.testing.assert_array_equal(model.classes_[proba.argmax(axis=1)], model.predict(X))
-    with pytest.raises(ModelError, match="None of the outputs holds floats|does not hold floats"):
+    with pytest.raises(ModelError, match="has no floating-point output|is not floating-point"):
         OrtGradientRegressor(parse(text, W=drawn(*shape)), output=output).fit(X, SIZE)
 
 
@@ -1041,7 +1041,7 @@ def test_outputs_without_trees_are_named_with_the_remedy():
     opsets = [onnx.helper.make_opsetid("", 21), onnx.helper.make_opsetid("ai.onnx.ml", 3)]
     onx = onnx.helper.make_model(onnx.helper.make_graph([node], "g", [x], [y]), opset_imports=opsets, ir_version=10)
     rows = np.linspace(-1, 1, 30).reshape(10, 3).astype(np.float32)
-    with pytest.raises(ModelError, match="Of 2 outputs the trees of the exported file have 1. .*MultiOutputRegressor"):
+    with pytest.raises(ModelError, match="has trees for only 1 of 2 outputs. .*MultiOutputRegressor"):
         OrtGradientRegressor(onx, max_iter=1).fit(rows, rows[:, :2])
 
 

@@ -270,9 +270,9 @@ CALLS = [
     (
         lambda _: R("ridge").fit(X, y),
         ModelError,
-        "There is no file 'ridge': a model given as text is the path of an ONNX file",
+        "There is no file 'ridge'. A model given as a string must be the path of an ONNX file",
     ),
-    (lambda _: R(".").fit(X, y), ModelError, "'.' is a folder: give the path of an ONNX file"),
+    (lambda _: R(".").fit(X, y), ModelError, "'.' is a folder. Pass the path of an ONNX file"),
     (
         lambda _: R(LINE.graph).fit(X, y),
         ParameterError,
@@ -295,27 +295,27 @@ CALLS = [
     (
         lambda _: R(TWO).fit(X, y),
         ModelError,
-        "a: FLOAT[n,10], b: FLOAT[n,10]. Name one by output=, such as output='a'.",
+        "a: FLOAT[n,10], b: FLOAT[n,10]. Set output to one of them, for example output='a'.",
     ),
     (
         lambda _: R(TWO, output=2).fit(X, y),
         ModelError,
-        "There is no output 2: the model has 2 (0: 'a', 1: 'b'), one of which output= names.",
+        "There is no output 2: the model has 2 (0: 'a', 1: 'b'). Set output to one of them.",
     ),
     (
         lambda _: onnxtrain.add_loss_output(TWO, output_index=1.5),
         ModelError,
-        "output_index= is a name, a position or None, got 1.5.",
+        "output_index must be a name, a position or None, got 1.5.",
     ),
     (
         lambda _: onnxtrain.add_loss_output(TWO),
         ModelError,
-        "Name one by output_index=, such as output_index='a'.",
+        "Set output_index to one of them, for example output_index='a'.",
     ),
     (
         lambda _: onnxtrain.add_loss_output(NETWORK, output_index="label"),
         ModelError,
-        "does not hold floats; a loss needs floats. Name another by output_index=: 'probabilities'.",
+        "is not floating-point. Set output_index to another output: 'probabilities'.",
     ),
     (
         lambda _: R(TWO, output="a").fit(X, np.stack([y] * 10, 1)),
@@ -325,21 +325,21 @@ CALLS = [
     (
         lambda _: R(onnx_model("(float[n, 10] X) => (int64[n, 10] a) { a = Cast<to = 7>(X) }")).fit(X, y),
         ModelError,
-        "None of the outputs holds floats: a: INT64[n,10]. Export the model with its scores or probabilities",
+        "The model has no floating-point output: a: INT64[n,10]. Export the model with its scores or probabilities",
     ),
     (
         lambda _: onnxtrain.add_loss_output(
             onnx_model("(float[n, k] X) => (float[n, k] a) { a = Softmax<axis = 1>(X) }"), score_name="log"
         ),
         LossError,
-        "Declare its length, as a dim_value of that output in model.graph.output.",
+        "Declare it as a dim_value of that output in model.graph.output.",
     ),
     (
         lambda _: R(
             onnx_model("(seq(float[n, 10]) X) => (float[n, 10] a) { a = ConcatFromSequence<axis = 0>(X) }")
         ).fit(X, y),
         ModelError,
-        "The input 'X' of the model is no tensor (sequence): rows cannot go in. Export the model with a tensor",
+        "The input 'X' of the model is not a tensor (sequence), so it cannot take rows. Export the model with a tensor",
     ),
     (
         lambda _: R(LINE, head="new", features="qqq").fit(X, y),
@@ -545,12 +545,12 @@ MORE_CALLS = [
     (
         lambda _: R(b"PK\3\4" + bytes(20)).fit(X, y),
         ModelError,
-        "It is a zip archive, as PyTorch and Keras write: load it there",
+        "It is a zip archive, as written by PyTorch and Keras. Load it there",
     ),
     (
         lambda _: R(pickle.dumps(Ridge())).fit(X, y),
         ModelError,
-        "It is a pickle: load it by joblib.load or pickle.load, and give",
+        "It is a pickle. Load it with joblib.load or pickle.load, and pass",
     ),
     (lambda _: R(b"hello").fit(X, y), ModelError, "5 bytes cannot be read as an ONNX model"),
     # parameters
@@ -609,7 +609,7 @@ MORE_CALLS = [
     (
         lambda _: R(loss=lambda a, b: a - b).fit(X, y),
         LossError,
-        "An example: lambda op, y_true, y_pred: abs(y_true - y_pred).",
+        "For example: lambda op, y_true, y_pred: abs(y_true - y_pred).",
     ),
     (lambda _: C(loss="binary:logistic").fit(IRIS, SPECIES), LossError, "Did you mean 'log'?"),
     (lambda _: R(device=0).fit(X, y), DeviceError, "Did you mean 'cuda:0'?"),
@@ -708,15 +708,15 @@ LAST_CALLS = [
         "They have names: loss_params={'delta': 1.0}.",
     ),
     (lambda _: R(loss_params={"delta": 1.0}).fit(X, y), LossError, "It is a parameter of 'huber'."),
-    (lambda _: R(loss=type("Mine", (), {})).fit(X, y), LossError, "loss is the class Mine: give an instance, Mine()"),
+    (lambda _: R(loss=type("Mine", (), {})).fit(X, y), LossError, "got the class Mine. Pass Mine()."),
     (
         lambda _: R(loss=lambda op, t, p: None).fit(X, y),
         LossError,
-        "got NoneType: None. Its last line begins with return.",
+        "got NoneType: None. Begin its last line with return.",
     ),
     # models and files
-    (lambda _: R("sklearn.Ridge").fit(X, y), ModelError, "An estimator is given as an object, such as Ridge()."),
-    (lambda _: R("https://host/m.onnx").fit(X, y), ModelError, "Download it, and give the file."),
+    (lambda _: R("sklearn.Ridge").fit(X, y), ModelError, "Pass an estimator as an object, such as Ridge()."),
+    (lambda _: R("https://host/m.onnx").fit(X, y), ModelError, "Download it, and pass the path of the file."),
     (
         lambda _: R([("ridge", Ridge())]).fit(X, y),
         ParameterError,
@@ -730,21 +730,33 @@ LAST_CALLS = [
     (
         lambda _: R(b'{"model_type": "bert"}').fit(X, y),
         ModelError,
-        "It is a text in JSON, as tokenizers and configurations",
+        "It is a JSON file, such as a tokenizer or a configuration.",
     ),
-    (lambda _: R(gzip.compress(b"model")).fit(X, y), ModelError, "It is compressed: unpack it, as gzip -d does."),
+    (
+        lambda _: R(gzip.compress(b"model")).fit(X, y),
+        ModelError,
+        "It is compressed. Unpack it, for example with gzip -d.",
+    ),
     (
         lambda _: R(b"\x1c\0\0\0TFL3" + bytes(9)).fit(X, y),
         ModelError,
-        "It is a model of TensorFlow Lite: export the one",
+        "It is a TensorFlow Lite model. Export its original",
     ),
     (
         lambda _: R((16).to_bytes(8, "little") + b'{"w":{}}' + bytes(9)).fit(X, y),
         ModelError,
-        "It is a file of safetensors, weights without a model",
+        "It is a safetensors file: weights without a model",
     ),
-    (lambda _: onnxtrain.onnx_derivative(Ridge()), ModelError, "got Ridge. skl2onnx.to_onnx(model, X[:1]) makes one"),
-    (lambda _: onnxtrain.add_loss_output(Ridge()), ModelError, "got Ridge. skl2onnx.to_onnx(model, X[:1]) makes one"),
+    (
+        lambda _: onnxtrain.onnx_derivative(Ridge()),
+        ModelError,
+        "got Ridge. Convert an estimator with skl2onnx.to_onnx(model, X[:1]).",
+    ),
+    (
+        lambda _: onnxtrain.add_loss_output(Ridge()),
+        ModelError,
+        "got Ridge. Convert an estimator with skl2onnx.to_onnx(model, X[:1]).",
+    ),
     # what comes out
     (
         lambda r: onnxtrain.save(make_pipeline(r), "a"),
@@ -792,17 +804,17 @@ LAST_CALLS = [
     (
         lambda _: R(LinearRegression()).fit(DIGITS_AS_TEXT, RENT),
         ConversionError,
-        "LinearRegression takes numbers, and X holds text or categories in 'rooms'.",
+        "LinearRegression takes numeric columns, but X has strings or categories in 'rooms'.",
     ),
     (
         lambda _: R(LinearRegression()).fit(DIGITS_AS_TEXT.astype({"rooms": "category"}), RENT),
         ConversionError,
-        "become numbers by X.astype({'rooms': float}).",
+        "Convert numbers stored as strings with X.astype({'rooms': float}).",
     ),
     (
         lambda _: R(LinearRegression()).fit(DIGITS_AS_TEXT[["rooms"]], RENT),
         ConversionError,
-        "takes numbers, and X holds text or categories in 'rooms'.",
+        "takes numeric columns, but X has strings or categories in 'rooms'.",
     ),
 ]
 
@@ -872,7 +884,7 @@ FURTHER_CALLS = [
             .get_trained_onnx()
         ),
         ExportError,
-        "ONNX has no missing text: leave the imputer out, OneHotEncoder has a column for missing texts",
+        "ONNX has no missing strings. Leave the imputer out, because OneHotEncoder has a column for missing",
     ),
     (
         lambda _: R(make_pipeline(FunctionTransformer(np.tanh), Ridge()), max_iter=1).fit(X, y).get_trained_onnx(),
@@ -892,7 +904,7 @@ FURTHER_CALLS = [
                 C(make_pipeline(*steps, LogisticRegression()), max_iter=1).fit(texts, RENT > 9).get_trained_onnx()
             ),
             ExportError,
-            "which ONNX does not run alike (ONNX does not split texts into words as scikit-learn does).",
+            "which ONNX does not run alike (ONNX does not split text into words as scikit-learn does).",
         )
         for steps, texts in [
             ([TfidfVectorizer()], ["good day", "bad"] * 10),
@@ -959,7 +971,7 @@ FURTHER_CALLS = [
     (
         lambda _: R().fit(TABLE[["since"]], RENT),
         ConversionError,
-        "as (X['since'] - pandas.Timestamp('2020-01-01')).dt.days",
+        "for example with (X['since'] - pandas.Timestamp('2020-01-01')).dt.days",
     ),
     (
         lambda _: R().fit(np.where(X > 0, np.nan, X), y),
@@ -1058,9 +1070,9 @@ FURTHER_CALLS = [
         "The name of a gradient rule is a text, got 3.",
     ),
     (lambda _: onnxtrain.no_gradient(), ParameterError, "A gradient rule is registered under a name"),
-    (lambda _: onnxtrain.converter(KMeans)(3), ParameterError, "The converter of KMeans is a function, got 3."),
+    (lambda _: onnxtrain.converter(KMeans)(3), ParameterError, "The converter of KMeans must be a function, got 3."),
     # files
-    (lambda _: R(LINE.SerializeToString()[:60]).fit(X, y), ModelError, "or it was cut short: compare its size with"),
+    (lambda _: R(LINE.SerializeToString()[:60]).fit(X, y), ModelError, "or is truncated. Compare its size with"),
     (lambda r: onnxtrain.save(r, ""), ArgumentTypeError, "save takes the path of a file, got ''."),
     (lambda _: onnxtrain.load("a", trusted=3), ArgumentTypeError, "trusted is a list of names of types"),
     (lambda _: onnxtrain.load("a", trusted="numpy.dtype"), ArgumentTypeError, "trusted is a list of names of types"),
@@ -1141,8 +1153,8 @@ FURTHER_CALLS = [
     (
         lambda _: onnxtrain.OrtGradientForwardBackward(LINE),
         WeightError,
-        "initializers: []. Its weights are in LinearRegressor, which OrtGradientRegressor and OrtGradientClassifier train. "
-        "skl2onnx.to_onnx(model, X, black_op={'LinearRegressor'}) writes a matrix product instead.",
+        "initializers: []. Its weights are in LinearRegressor, which OrtGradientRegressor and OrtGradientClassifier can train. "
+        "Use skl2onnx.to_onnx(model, X, black_op={'LinearRegressor'}) to write a matrix product instead.",
     ),
     # searches
     (
@@ -1175,14 +1187,14 @@ FURTHER_CALLS = [
     (
         lambda _: onnxtrain.penalty_loss_onnx("w", np.int64, l2=1),
         LossError,
-        "weight, got dtype=INT64: give the type of",
+        "must be floating-point, got INT64. Pass the dtype of",
     ),
     (
         lambda _: onnxtrain.penalty_loss_onnx("w", "text", l2=1),
         LossError,
-        "dtype='text' is no type, as numpy.float32 is.",
+        "must be a type such as numpy.float32, got 'text'.",
     ),
-    (lambda _: onnxtrain.penalty_loss_onnx("w", 99, l2=1), LossError, "dtype=99 is no type, as numpy.float32 is."),
+    (lambda _: onnxtrain.penalty_loss_onnx("w", 99, l2=1), LossError, "must be a type such as numpy.float32, got 99."),
     (lambda _: onnxtrain.onnx_derivative(LINE, weights=3), ArgumentTypeError, "must be names, got 3, a int."),
     (lambda _: onnxtrain.average_states([{"a": [1.0]}], weights="a"), DataError, "weights must be 1 numbers"),
     (lambda _: onnxtrain.average_states([{"a": [1.0]}], weights=3.0), DataError, "weights must be 1 numbers"),

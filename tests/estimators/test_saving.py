@@ -657,7 +657,7 @@ BESIDE = {
     "changed": (lambda data: data.write_bytes(b"0" * data.stat().st_size), "Copy both files anew"),
     "a link out of the folder": (
         lambda data: (data.unlink(), data.symlink_to("/etc/hostname")),
-        "lies outside the folder",
+        "outside the folder",
     ),
 }
 
@@ -673,8 +673,8 @@ def test_another_file_beside(change, words, small_limit, tmp_path):
 
 
 SIGNED = {
-    "an absolute path": ("name", "/etc/hostname", "lies outside the folder"),
-    "a folder above": ("name", "../line.onnx", "lies outside the folder"),
+    "an absolute path": ("name", "/etc/hostname", "outside the folder"),
+    "a folder above": ("name", "../line.onnx", "outside the folder"),
     "no name": ("name", None, "there is no 'None'"),
     "no checksum": ("sha256", None, "does not belong to"),
     "an offset behind the end": ("offset", "1000000", r"The tensor '0' of \[.*\] is not in"),

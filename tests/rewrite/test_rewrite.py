@@ -431,7 +431,7 @@ def test_what_has_no_rewriting_is_refused(op_type, attributes, words):
 
 def test_too_many_leaves(monkeypatch):
     monkeypatch.setattr("onnxtrain.rewrite.trees._MOST_LEAVES", 3)
-    with pytest.raises(RewriteError, match="has 4 leaves; at most 2"):
+    with pytest.raises(RewriteError, match="has 4 leaves, but the maximum is 2"):
         rewrite_model(model("TreeEnsembleRegressor", {**leaves("target", SIGNED), "n_targets": 1}))
 
 

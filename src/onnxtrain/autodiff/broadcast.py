@@ -132,8 +132,8 @@ def known_rank(x: ir.Value, node: ir.Node) -> int:
     found = rank(x)
     if found is None:
         raise GradientError(
-            f"The derivative of {node.op_type} (node {node.name!r}) needs the number of axes of {describe(x)}. "
-            "Give the inputs of the model their shapes; dimensions may stay symbolic."
+            f"The derivative of {node.op_type} (node {node.name!r}) requires the number of axes of {describe(x)}. "
+            "Declare the shapes of the inputs of the model; dimensions may stay symbolic."
         )
     return found
 

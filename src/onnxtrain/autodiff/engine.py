@@ -130,7 +130,7 @@ def _apply_rule(
     gradients = [found] if isinstance(found, ir.Value) or found is None else list(found)
     xs = operands(node)
     if any(dx is not None for dx in gradients[len(xs) :]):
-        raise GradientError(f"The rule of {_named(node)} gave {len(gradients)} gradients for {len(xs)} operands.")
+        raise GradientError(f"The rule of {_named(node)} returned {len(gradients)} gradients for {len(xs)} operands.")
     for x, dx in zip(xs, gradients, strict=False):
         if dx is None or x is None or x not in active:
             continue
@@ -154,7 +154,7 @@ def _faults_of_the_rule(node: ir.Node) -> Iterator[None]:
             known_rank(unknown[0], node)
         operands_ = ", ".join(describe(x) for x in node.inputs)
         raise GradientError(
-            f"The rule of {_named(node)} failed on ({operands_}): {type(e).__name__}: {e}. "
+            f"The rule of {_named(node)} failed for ({operands_}): {type(e).__name__}: {e}. "
             "Either the node does not have the operands and attributes of its operator, or the rule is wrong."
         ) from e
 
@@ -173,7 +173,10 @@ def _check(node: ir.Node, x: ir.Value, dx: ir.Value) -> None:
     """Raise if a gradient differs from its primal in type or shape; quantized values have float gradients."""
     same_type = x.dtype is None or dx.dtype is None or x.dtype == dx.dtype or (is_quantized(x) and is_float(dx))
     if not (same_type and _may_have_one_shape(x, dx)):
-        raise GradientError(f"The rule of {_named(node)} gave {describe(dx)} as the gradient of {describe(x)}.")
+        raise GradientError(
+            f"The rule of {_named(node)} returned {describe(dx)} as the gradient of {describe(x)}: "
+            "type and shape must match."
+        )
 
 
 def _may_have_one_shape(x: ir.Value, dx: ir.Value) -> bool:
@@ -197,12 +200,12 @@ def _named(node: ir.Node) -> str:
 
 def _no_rule(node: ir.Node, outputs: Iterable[ir.Value]) -> str:
     domain = f", domain={node.domain!r}" if node.domain else ""
-    before = "it was quantized" if node.op_type.startswith("DynamicQuantize") else "onnxruntime's optimizers"
-    fused = f"Give the model as it was before {before}, r" if node.domain == "com.microsoft" else "R"
+    before = "it was quantized" if node.op_type.startswith("DynamicQuantize") else "onnxruntime optimized it"
+    fused = f"Pass the model from before {before}, r" if node.domain == "com.microsoft" else "R"
     return (
-        f"{_named(node)} has no derivative here, and it stands between what is trained and the output: "
-        f"{' -> '.join(_path(node, set(outputs)))}. {fused}egister one with "
-        f"@onnxtrain.gradient_rule({node.op_type!r}{domain}), or leave out the weights before this node."
+        f"{_named(node)} has no gradient rule, but lies between the trained values and the output: "
+        f"{' -> '.join(_path(node, set(outputs)))}. {fused}egister a rule with "
+        f"@onnxtrain.gradient_rule({node.op_type!r}{domain}), or do not train the weights before this node."
     )
 
 

@@ -40,7 +40,7 @@ def expand_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
     True
     """
     if functions_to_expand(proto, with_local=True):
-        with as_model_error("The functions of the model cannot be put in their places"):
+        with as_model_error("The functions of the model cannot be inlined"):
             proto = inline_functions(proto)
     refused: set[str] = set()
     # Bodies call functions that have bodies themselves. An operator whose body needs static sizes is kept.

@@ -105,7 +105,8 @@ class Builder(GraphBuilder):
         problem = node.metadata_props.pop("pkg.onnxscript.shape_inference_error", None)
         if problem is not None:
             operands = ", ".join(describe(v) for v in node.inputs)
-            several = f" Say how many results: op.{node.op_type}(..., _outputs=2)." if "output size" in problem else ""
+            example = f"op.{node.op_type}(..., _outputs=2)"
+            several = f" Pass the number of results: {example}." if "output size" in problem else ""
             raise ModelError(f"{node.op_type}({operands}) is not valid: {problem}{several}")
 
     _infer_shapes = infer  # onnxscript's name for it, called for each appended node

@@ -29,7 +29,7 @@ from onnxtrain.registry import did_you_mean
 PROTO_LIMIT = 2**31
 
 #: The remedy for a larger model.
-BESIDE = "write its weights to a file beside it: onnx.save_model(model, path, save_as_external_data=True)"
+BESIDE = "Save its weights to a file beside it: onnx.save_model(model, path, save_as_external_data=True)"
 
 #: The element types of tensors.
 _TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
@@ -97,9 +97,9 @@ def _check_dimensions(tensor: onnx.TensorProto) -> None:
     if any(d < 0 for d in tensor.dims):
         raise ModelError(f"The tensor {tensor.name!r} has a negative dimension: {list(tensor.dims)}.")
     if tensor.HasField("segment"):
-        raise ModelError(f"The tensor {tensor.name!r} is a segment of another one, which onnx does not read.")
+        raise ModelError(f"The tensor {tensor.name!r} is a segment of another tensor, which onnx cannot read.")
     if 0 in tensor.dims and math.prod(d or 1 for d in tensor.dims) >= PROTO_LIMIT:
-        raise ModelError(f"The tensor {tensor.name!r} has no elements and dimensions too large: {list(tensor.dims)}.")
+        raise ModelError(f"The tensor {tensor.name!r} has no elements, but too large dimensions: {list(tensor.dims)}.")
 
 
 def _check_size(tensor: onnx.TensorProto) -> None:
@@ -117,7 +117,7 @@ def _check_size(tensor: onnx.TensorProto) -> None:
     if expected is not None and found != expected and not is_loose(tensor):
         raise ModelError(
             f"The tensor {tensor.name!r} of type {_type_name(tensor)} and dimensions {list(tensor.dims)} must hold "
-            f"{expected} {unit}, it holds {found}: the model was cut short, or it is damaged."
+            f"{expected} {unit}, but holds {found}. The model is truncated or damaged."
         )
 
 
@@ -177,13 +177,13 @@ def _load_external(
         location = _location(tensor)
         if folder is None:
             raise ModelError(
-                f"The values of {_called(tensor.name)} are in another file, {location!r}, and only a path says in "
-                "which folder: give the path of the .onnx file, or what onnx.load(path) returns."
+                f"The values of {_called(tensor.name)} are in another file, {location!r}, in an unknown folder. Pass "
+                "the path of the .onnx file, or the result of onnx.load(path)."
             )
         check_location(tensor.name, location, folder)
         if size >= PROTO_LIMIT:
             raise ModelError(
-                f"The weights of the model take {size / 2**30:.1f} GB; a model is trained as one protobuf message, "
+                f"The weights of the model take {size / 2**30:.1f} GB, but a model is trained as one protobuf message, "
                 "which holds less than 2 GB."
             )
         with as_model_error(f"The external data of the model cannot be read from {folder!r}"):
@@ -202,7 +202,7 @@ def _check_keys(tensor: onnx.TensorProto) -> None:
     """Raise if a key occurs twice: readers differ in which one they use, and only one would be checked."""
     keys = [entry.key for entry in tensor.external_data]
     if len(set(keys)) < len(keys):
-        raise ModelError(f"The values of {_called(tensor.name)} are in another file, with a key twice: {keys}.")
+        raise ModelError(f"The external data of {_called(tensor.name)} has duplicate keys: {keys}.")
 
 
 def _location(tensor: onnx.TensorProto) -> str:
@@ -227,8 +227,8 @@ def refuse_outside(name: str, location: str, folder: str) -> None:
         or os.path.commonpath([inside, os.path.realpath(os.path.join(inside, location))]) != inside
     ):
         raise ModelError(
-            f"The values of {_called(name)} are in the file {location!r}, which lies outside the folder of the model, "
-            f"{folder!r}: external data is read from that folder only, not by absolute paths, '..' or links."
+            f"The values of {_called(name)} are in the file {location!r}, outside the folder of the model, {folder!r}. "
+            "External data is only read from that folder, not through absolute paths, '..' or links."
         )
 
 
@@ -237,11 +237,11 @@ def _check_length(tensor: onnx.TensorProto, folder: str) -> None:
     entries = {e.key: e.value for e in tensor.external_data}
     offset = int(entries.get("offset", 0))
     if offset < 0:
-        raise ValueError(f"{tensor.name!r} begins at the offset {offset}")
+        raise ValueError(f"{tensor.name!r} has the negative offset {offset}")
     rest = os.path.getsize(os.path.join(folder, entries["location"])) - offset
     found, expected = int(entries.get("length", rest)), _n_bytes(tensor)
     if expected is not None and not found == expected <= rest:
-        raise ValueError(f"{tensor.name!r} takes {expected} bytes, the file has {min(found, rest)} for it")
+        raise ValueError(f"{tensor.name!r} needs {expected} bytes, but the file has {min(found, rest)} for it")
 
 
 # -------------------------------------------------- types, names, functions
@@ -249,12 +249,12 @@ def _check_length(tensor: onnx.TensorProto, folder: str) -> None:
 
 def _check_sparse(tensor: onnx.SparseTensorProto) -> None:
     if not all(0 <= d < PROTO_LIMIT for d in tensor.dims):
-        raise ModelError(f"A sparse tensor of the model has the dimensions {list(tensor.dims)}.")
+        raise ModelError(f"A sparse tensor of the model has invalid dimensions: {list(tensor.dims)}.")
 
 
 def _check_type(type_: onnx.TypeProto.Tensor) -> None:
     if type_.elem_type not in {*_TYPES, 0}:
-        raise ModelError(f"The model has a value of the unknown element type {type_.elem_type}.")
+        raise ModelError(f"The model has a value with the unknown element type {type_.elem_type}.")
 
 
 def _check_input(value: onnx.ValueInfoProto) -> None:
@@ -271,7 +271,7 @@ def _check_names(graph: onnx.GraphProto) -> None:
     for names in ([value.name for value in graph.input], _initializers(graph)):
         for name, times in Counter([*names, *made]).items():
             if times > 1:
-                raise ModelError(f"The graph {graph.name!r} has {times} values of the name {name!r}.")
+                raise ModelError(f"The graph {graph.name!r} has {times} values named {name!r}.")
 
 
 def _initializers(graph: onnx.GraphProto) -> list[str]:
@@ -290,7 +290,7 @@ def _check_functions(proto: onnx.ModelProto) -> None:
     """Raise if functions call themselves, or if inlining them would fill the memory."""
     bodies = {(f.domain, f.name, f.overload): f for f in proto.functions}
     if len(bodies) < len(proto.functions):
-        raise ModelError("The model has two functions of the same name and domain.")
+        raise ModelError("The model has two functions with the same name and domain.")
     sizes: dict[tuple[str, str, str], int] = {}
     open_calls: set[tuple[str, str, str]] = set()
 
@@ -308,7 +308,7 @@ def _check_functions(proto: onnx.ModelProto) -> None:
         return total
 
     if bodies and size(proto.graph) > _MOST_NODES:
-        raise ModelError(f"The functions of the model would become more than {_MOST_NODES:,} nodes.")
+        raise ModelError(f"Inlining the functions of the model would create more than {_MOST_NODES:,} nodes.")
 
 
 # -------------------------------------------------------------------- nodes
@@ -340,12 +340,12 @@ def _check_reads(graph: onnx.GraphProto, outside: frozenset[str]) -> None:
     for node in graph.node:
         for name in node.input:
             if name not in known:
-                raise ModelError(f"{node.op_type} (node {node.name!r}) reads {name!r}, which nothing computes.")
+                raise ModelError(f"{node.op_type} (node {node.name!r}) reads {name!r}, which no node computes.")
         for body in bodies_of(node):
             _check_reads(body, known)
     for value in graph.output:
         if value.name not in known:
-            raise ModelError(f"Nothing computes the output {value.name!r} of the graph {graph.name!r}.")
+            raise ModelError(f"No node computes the output {value.name!r} of the graph {graph.name!r}.")
 
 
 def _check_arity(node: onnx.NodeProto, schema: Any) -> None:
@@ -355,8 +355,8 @@ def _check_arity(node: onnx.NodeProto, schema: Any) -> None:
     ):
         if not least <= found <= most:
             raise ModelError(
-                f"{node.op_type} (node {node.name!r}) has {found} {what}; "
-                f"it must have {least if least == most else f'{least} to {most}'}."
+                f"{node.op_type} (node {node.name!r}) must have "
+                f"{least if least == most else f'{least} to {most}'} {what}, got {found}."
             )
     if "" in node.input:
         _check_left_out(node, schema)
@@ -369,7 +369,7 @@ def _check_left_out(node: onnx.NodeProto, schema: Any) -> None:
         formal = formals[min(i, len(formals) - 1)]
         optional = formal.option is formal.option.Optional or not formal.is_homogeneous
         if not name and not optional:
-            raise ModelError(f"{node.op_type} (node {node.name!r}) lacks its input {formal.name!r}.")
+            raise ModelError(f"{node.op_type} (node {node.name!r}) lacks the required input {formal.name!r}.")
 
 
 def _check_attributes(node: onnx.NodeProto, schema: Any) -> None:
@@ -377,16 +377,16 @@ def _check_attributes(node: onnx.NodeProto, schema: Any) -> None:
     found = {a.name: a for a in node.attribute}
     where = f"{node.op_type} (node {node.name!r})"
     if len(found) < len(node.attribute):
-        raise ModelError(f"{where} has an attribute twice: {[a.name for a in node.attribute]}.")
+        raise ModelError(f"{where} has duplicate attributes: {[a.name for a in node.attribute]}.")
     for name, attribute in found.items():
         if name not in known:
-            raise ModelError(f"{where} has an attribute {name!r}. {did_you_mean(name, known)}")
+            raise ModelError(f"{where} has an unknown attribute {name!r}. {did_you_mean(name, known)}")
         if attribute.type != known[name].type or not _is_filled(attribute):
             kind = onnx.AttributeProto.AttributeType.Name(known[name].type)
-            raise ModelError(f"The attribute {name!r} of {where} must be of the type {kind}.")
+            raise ModelError(f"The attribute {name!r} of {where} must have type {kind}.")
     for name in known:
         if name not in found and known[name].required:
-            raise ModelError(f"{where} lacks the attribute {name!r}.")
+            raise ModelError(f"{where} lacks the required attribute {name!r}.")
 
 
 class _Attribute(NamedTuple):

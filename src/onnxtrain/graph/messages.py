@@ -38,7 +38,7 @@ def messages_in(message: Message) -> Iterator[Message]:
 def _check_texts(texts: Iterable[Any]) -> None:
     for text in texts:
         if not isinstance(text, str):
-            raise ModelError(f"A name in the model is not UTF-8 text: {text!r}.")
+            raise ModelError(f"A name in the model is not valid UTF-8: {text!r}.")
 
 
 def bodies_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:

@@ -81,25 +81,25 @@ def read(onx: ModelLike, held: dict[str, np.ndarray] | None = None) -> onnx.Mode
         folder = os.path.dirname(os.path.abspath(onx))
         proto = _parse(_bytes_of_file(onx), repr(os.fspath(onx)))
     else:
-        estimator = " skl2onnx.to_onnx(model, X[:1]) makes one of an estimator." if hasattr(onx, "fit") else ""
+        estimator = " Convert an estimator with skl2onnx.to_onnx(model, X[:1])." if hasattr(onx, "fit") else ""
         raise ModelError(f"Expected an onnx.ModelProto, its bytes or a path, got {type(onx).__name__}.{estimator}")
     with as_model_error("The model cannot be read"):
         messages = check_content(proto, folder, held)
     if not proto.graph.output:
-        raise ModelError("The model has no output: it is empty, or it was cut short.")
+        raise ModelError("The model has no output: it is empty or truncated.")
     return normalized(proto, messages)
 
 
 def _bytes_of_file(path: str | os.PathLike[str]) -> bytes:
     if not os.path.isfile(path):
         if os.path.isdir(path):
-            raise ModelError(f"{os.fspath(path)!r} is a folder: give the path of an ONNX file.")
+            raise ModelError(f"{os.fspath(path)!r} is a folder. Pass the path of an ONNX file.")
         raise ModelError(
-            f"There is no file {os.fspath(path)!r}: a model given as text is the path of an ONNX file."
+            f"There is no file {os.fspath(path)!r}. A model given as a string must be the path of an ONNX file."
             f"{_not_a_path(path)}"
         )
     if os.path.getsize(path) >= PROTO_LIMIT:
-        raise ModelError(f"{os.fspath(path)!r} is larger than 2 GB, the limit of a protobuf message: {BESIDE}.")
+        raise ModelError(f"{os.fspath(path)!r} is larger than 2 GB, the limit of a protobuf message. {BESIDE}.")
     try:
         with open(path, "rb") as f:
             return f.read()
@@ -111,14 +111,14 @@ def _not_a_path(path: str | os.PathLike[str]) -> str:
     """Return advice about a string that is not a path, for the end of a message."""
     text = os.fspath(path)
     if text.startswith("~") and os.path.isfile(os.path.expanduser(text)):
-        return " ~ is not replaced: os.path.expanduser(path) does it."
+        return " ~ is not expanded. Use os.path.expanduser(path)."
     if "://" in text:
-        return " Download it, and give the file."
-    return "" if os.sep in text or text.endswith(".onnx") else " An estimator is given as an object, such as Ridge()."
+        return " Download it, and pass the path of the file."
+    return "" if os.sep in text or text.endswith(".onnx") else " Pass an estimator as an object, such as Ridge()."
 
 
 #: The remedy for bytes of an unknown format.
-_DAMAGED = " It is something else, or it was cut short: compare its size with that of the source, and fetch it again."
+_DAMAGED = " It has another format, or is truncated. Compare its size with that of the source, and download it again."
 
 
 def _parse(data: bytes, what: str) -> onnx.ModelProto:
@@ -130,13 +130,13 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
 
 #: The first bytes of files that are mistaken for ONNX models, and the remedies.
 _OTHER_FORMATS = {
-    b"\x80": "It is a pickle: load it by joblib.load or pickle.load, and give the object.",
-    b"PK": "It is a zip archive, as PyTorch and Keras write: load it there, and export it to ONNX.",
-    b"\x89HDF": "It is an HDF5 file, as Keras writes: load it there, and export it to ONNX.",
-    b"<": "It is a page or an XML file: the model was not downloaded, or is not one.",
-    b"\x1f\x8b": "It is compressed: unpack it, as gzip -d does.",
-    b"{": "It is a text in JSON, as tokenizers and configurations are: give the .onnx file beside it.",
-    b"version https://git-lfs": "It is a pointer of Git LFS: run git lfs pull.",
+    b"\x80": "It is a pickle. Load it with joblib.load or pickle.load, and pass the object.",
+    b"PK": "It is a zip archive, as written by PyTorch and Keras. Load it there, and export it to ONNX.",
+    b"\x89HDF": "It is an HDF5 file, as written by Keras. Load it there, and export it to ONNX.",
+    b"<": "It is a web page or an XML file. The model was not downloaded, or it is not a model.",
+    b"\x1f\x8b": "It is compressed. Unpack it, for example with gzip -d.",
+    b"{": "It is a JSON file, such as a tokenizer or a configuration. Pass the .onnx file beside it.",
+    b"version https://git-lfs": "It is a Git LFS pointer. Run git lfs pull.",
 }
 
 
@@ -146,12 +146,12 @@ def other_format(data: bytes) -> str:
     Examples
     --------
     >>> other_format(b"PK...")
-    ' It is a zip archive, as PyTorch and Keras write: load it there, and export it to ONNX.'
+    ' It is a zip archive, as written by PyTorch and Keras. Load it there, and export it to ONNX.'
     """
     if data[8:9] == b"{" and data[9:10] in (b'"', b"}"):
-        return " It is a file of safetensors, weights without a model: load them in the model's library, and export it."
+        return " It is a safetensors file: weights without a model. Load them in the model's library, and export it."
     if data[4:8] == b"TFL3":
-        return " It is a model of TensorFlow Lite: export the one it was made from to ONNX, as tf2onnx does."
+        return " It is a TensorFlow Lite model. Export its original to ONNX, for example with tf2onnx."
     return next((f" {remedy}" for start, remedy in _OTHER_FORMATS.items() if data.startswith(start)), "")
 
 
@@ -241,7 +241,8 @@ def _refuse_newer(proto: onnx.ModelProto) -> None:
     ):
         if found > known:
             raise ModelError(
-                f"The model has {what} {found}; onnx {onnx.__version__} knows them up to {known}. Install a newer onnx."
+                f"The model has {what} {found}, but onnx {onnx.__version__} supports at most {known}. "
+                "Install a newer onnx."
             )
 
 
@@ -256,8 +257,8 @@ def _refuse_sparse(graph: onnx.GraphProto) -> None:
 def _refuse_layouts(proto: onnx.ModelProto) -> None:
     if any(node.domain == "com.microsoft.nchwc" for node in nodes_in(proto.graph.node)):
         raise ModelError(
-            "onnxruntime has arranged the filters of this model for one kind of processor (operators of "
-            "com.microsoft.nchwc). Give the model that it was made from, or let onnxruntime write it with "
+            "onnxruntime has rearranged the filters of this model for one kind of processor (operators of "
+            "com.microsoft.nchwc). Pass the model that it was made from, or let onnxruntime write it with "
             "graph_optimization_level = GraphOptimizationLevel.ORT_ENABLE_EXTENDED."
         )
 
@@ -391,7 +392,7 @@ def save(model: ir.Model, *, outputs: Sequence[tuple[str, ir.Value]] | None = No
         passes.NameFixPass()(model)
         proto = ir.to_proto(model)
     if proto.ByteSize() >= PROTO_LIMIT:
-        raise ModelError(f"The model would be {proto.ByteSize()} bytes; a protobuf message holds less than 2 GB.")
+        raise ModelError(f"The model would be {proto.ByteSize()} bytes, but a protobuf message holds less than 2 GB.")
     return proto
 
 

@@ -51,7 +51,10 @@ def convert_opset(proto: onnx.ModelProto) -> onnx.ModelProto:
 def _raised(proto: onnx.ModelProto, found: int) -> onnx.ModelProto:
     """Return a model of an older opset, converted by onnx."""
     if found < _SCAN_WITHOUT_BATCH and any(node.op_type == "Scan" for node in proto.graph.node):
-        raise ModelError(f"Scan of opset {found} has a batch axis that later ones do not have: export the model anew.")
+        raise ModelError(
+            f"Scan of opset {found} has a batch axis, which later opsets do not have. "
+            "Export the model with a later opset."
+        )
     refuse_negative(proto)  # the converter infers shapes
     if not {w.name for w in proto.graph.initializer} <= {value.name for value in proto.graph.input}:
         proto.ir_version = max(proto.ir_version, _IR_UNLISTED)  # otherwise the converter ignores them

@@ -43,9 +43,9 @@ def _in_operators(model: onnx.ModelProto) -> str:
     kind = next((name for name in operators if name.startswith(("Linear", "SVM", "TreeEnsemble"))), None)
     if kind is None:
         return ""
-    plain = f" skl2onnx.to_onnx(model, X, black_op={{{kind!r}}}) writes a matrix product instead."
+    plain = f" Use skl2onnx.to_onnx(model, X, black_op={{{kind!r}}}) to write a matrix product instead."
     return (
-        f" Its weights are in {kind}, which OrtGradientRegressor and OrtGradientClassifier train."
+        f" Its weights are in {kind}, which OrtGradientRegressor and OrtGradientClassifier can train."
         f"{plain if kind.startswith('Linear') else ''}"
     )
 
@@ -166,9 +166,9 @@ class OrtGradientForwardBackward:
         names = real if names is None else [names] if isinstance(names, str) else list(names)
         unknown = [name for name in names if name not in real]
         if unknown:
-            raise WeightError(f"{unknown[0]!r} is no floating-point initializer. {did_you_mean(unknown[0], real)}")
+            raise WeightError(f"{unknown[0]!r} is not a floating-point initializer. {did_you_mean(unknown[0], real)}")
         if len(set(names)) != len(names):
-            raise WeightError(f"weights_to_train={names} names a weight twice.")
+            raise WeightError(f"weights_to_train must not contain a weight twice, got {names}.")
         return names
 
     def _find_inputs_require_grad(self) -> list[str]:
@@ -184,7 +184,7 @@ class OrtGradientForwardBackward:
             return self._device_of_kind(asked)
         names = [asked] if isinstance(asked, str) else [p if isinstance(p, str) else p[0] for p in asked]
         if not names or not _PROVIDERS.issuperset(names):
-            raise DeviceError(f"providers={names}: expected CPUExecutionProvider or CUDAExecutionProvider.")
+            raise DeviceError(f"providers must be CPUExecutionProvider or CUDAExecutionProvider, got {names}.")
         return self._device_of_kind("cuda" if "CUDAExecutionProvider" in names else "cpu")
 
     def _device_of_kind(self, name: str) -> Device:
@@ -193,7 +193,7 @@ class OrtGradientForwardBackward:
             return device
         if name == "auto":
             return Device("cpu")
-        raise DeviceError(f"device {name!r} shares no tensors with other libraries: take 'cpu' or 'cuda'.")
+        raise DeviceError(f"The device {name!r} cannot share tensors with other libraries. Use 'cpu' or 'cuda'.")
 
     # -------------------------------------------------------- the generated class
 
@@ -360,7 +360,7 @@ class OrtGradientForwardBackward:
         if folder is bytes:
             return content
         if not isinstance(folder, (str, os.PathLike)) or not os.path.isdir(folder):
-            raise NotADirectoryError(f"{folder!r} is no folder; make it first, or pass the type bytes.")
+            raise NotADirectoryError(f"{folder!r} is not a folder. Create it first, or pass the type bytes.")
         saved = {}
         for name, graph in content.items():
             path = os.path.join(folder, f"{prefix or ''}{name}{suffix or ''}.onnx")

@@ -320,7 +320,7 @@ class OrtGradientForwardBackwardFunction:
         self.save_for_backward(feeds)
         if cls._logger is not None:
             cls._logger.debug(
-                "[%s.forward] %d outputs, %d forwards wait", cls.__name__, len(outputs), len(self.states_)
+                "[%s.forward] %d outputs, %d pending forwards", cls.__name__, len(outputs), len(self.states_)
             )
         return _handed(outputs, receiver)
 
@@ -363,7 +363,7 @@ class OrtGradientForwardBackwardFunction:
         cls, graphs = self.__class__, self._graphs
         receiver = _receiver(backward_outputs_cache, "backward_outputs_cache")
         if not self.states_:
-            raise DataError("No forward waits for a backward: call forward(inputs, training=True) first.")
+            raise DataError("There is no forward pass to differentiate. Call forward(inputs, training=True) first.")
         saved = self.states_[-1]
         real = [i for i, y in enumerate(graphs.outputs) if y.is_real]
         expected = [
@@ -398,7 +398,7 @@ def _without_flat(gradients: Tensors, real: Sequence[int], count: int) -> Any:
 
 def _opened(engine: Any) -> Any:
     if engine is None:
-        raise ModelError("The sessions are closed: make another OrtGradientForwardBackward.")
+        raise ModelError("The sessions are closed. Create another OrtGradientForwardBackward.")
     return engine
 
 

@@ -125,7 +125,7 @@ def _needed(gradients: Sequence[ir.Value], outputs: Sequence[ir.Value], free: Se
     needed = [*(v for v in free if v in used), *made]
     untyped = [v.name for v in needed if v.dtype is None]
     if untyped:
-        raise GradientError(f"The types of {untyped} are not known: forward and backward cannot be told apart.")
+        raise GradientError(f"The types of {untyped} are unknown, so forward and backward cannot be separated.")
     return needed
 
 
@@ -193,7 +193,7 @@ def arrange(
     graph.inputs[:] = free + [v for v in graph.inputs if v.name in weights]
     names = [str(y.name) for y in graph.outputs] if outputs is None else list(outputs)
     if not names or len(set(names)) != len(names):
-        raise ModelError(f"output_names={names} must name at least one output, each once.")
+        raise ModelError(f"output_names must contain at least one output, each once, got {names}.")
     tensors = [ir.to_proto(graph.initializers[name].const_value) for name in weights]  # type: ignore[arg-type]
     result = graphs.save(model, outputs=[(name, graphs.find(graph.outputs, name, "output")) for name in names])
     # a weight on which no output depends has a gradient too: zero
@@ -208,5 +208,5 @@ def _ordered(inputs: list[ir.Value], names: Sequence[str] | None) -> list[ir.Val
     chosen = [graphs.find(inputs, name, "input") for name in names]
     missing = sorted(str(v.name) for v in inputs if v not in chosen)
     if missing or len(set(names)) != len(names):
-        raise ModelError(f"input_names={list(names)} must name each input once; missing: {missing}.")
+        raise ModelError(f"input_names must contain each input once, got {list(names)}; missing: {missing}.")
     return chosen

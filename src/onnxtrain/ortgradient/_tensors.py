@@ -132,7 +132,7 @@ def check_fits(values: Iterable[Any], expected: Sequence[Tensor]) -> None:
             raise DataError(f"{tensor.name!r} must have {len(tensor.shape)} axes, {tensor.shape}, got shape {shape}.")
         for length, dim in zip(shape, tensor.shape, strict=True):
             if isinstance(dim, int) and length != dim:
-                raise DataError(f"{tensor.name!r} must have the shape {tensor.shape}, got {shape}.")
+                raise DataError(f"{tensor.name!r} must have shape {tensor.shape}, got {shape}.")
             if isinstance(dim, str):
                 before, where = lengths.setdefault(dim, (length, tensor.name))
                 if before != length:
@@ -144,7 +144,7 @@ def check_fits(values: Iterable[Any], expected: Sequence[Tensor]) -> None:
 
 def _from_numpy(array: np.ndarray, device: native.OrtDevice, what: str, *, borrow: bool) -> Any:
     if array.dtype.kind in "OUSV" and array.dtype.isbuiltin:
-        raise DataError(f"{what} holds strings or objects ({array.dtype}): nothing can be derived from them.")
+        raise DataError(f"{what} holds strings or objects ({array.dtype}), which have no derivative.")
     try:
         if borrow and array.flags.c_contiguous:
             return native.OrtValue.ortvalue_from_numpy(array, device)
@@ -153,13 +153,13 @@ def _from_numpy(array: np.ndarray, device: native.OrtDevice, what: str, *, borro
         owned.update_inplace(array.copy(order="C"))
         return owned
     except Exception as e:  # the type is unknown to onnxruntime
-        raise DataError(f"{what} has the type {array.dtype}: {e}") from e
+        raise DataError(f"{what} has the unsupported dtype {array.dtype}: {e}") from e
 
 
 def _from_dlpack(tensor: Any, device: native.OrtDevice, what: str) -> Any:
     kind, index = tensor.__dlpack_device__()
     if _DLPACK_DEVICES.get(int(kind)) != _kind(device) or (_kind(device) == "cuda" and index != device.device_id()):
-        raise DeviceError(f"{what} lies on another device ({_describe(tensor)}) than the model, {_kind(device)}.")
+        raise DeviceError(f"{what} is on another device ({_describe(tensor)}) than the model ({_kind(device)}).")
     if getattr(tensor, "requires_grad", False):
         tensor = tensor.detach()
     if hasattr(tensor, "is_contiguous") and not tensor.is_contiguous():
@@ -175,7 +175,7 @@ def _checked_place(value: Any, device: native.OrtDevice, what: str) -> Any:
         raise DataError(f"{what} is an OrtValue that holds no tensor.")
     place = value.device_name().lower()
     if place != _kind(device):
-        raise DeviceError(f"{what} lies on {place}, the model on {_kind(device)}: move it there first.")
+        raise DeviceError(f"{what} is on {place}, but the model is on {_kind(device)}. Move it there first.")
     return value
 
 
@@ -189,6 +189,6 @@ def _type_name(elem_type: int) -> str:
 
 def _describe(value: Any) -> str:
     if isinstance(value, np.ndarray):
-        return f"an array of shape {value.shape} and type {value.dtype}"
+        return f"an array of shape {value.shape} and dtype {value.dtype}"
     shape = getattr(value, "shape", None)
     return f"a {type(value).__name__}" + (f" of shape {tuple(shape)}" if isinstance(shape, tuple) else "")

@@ -71,8 +71,8 @@ def two_columns(op: Op, node: ir.Node, z: ir.Value, *, mirrored: bool) -> ir.Val
     if transform == "NONE":
         return op.Concat(op.Sub(1.0, z), z, axis=1)
     raise RewriteError(
-        f"{node.op_type} (node {node.name!r}) with one score and post_transform={transform!r} has no rewriting; "
-        "'NONE' and 'LOGISTIC' have."
+        f"{node.op_type} (node {node.name!r}) with one score has no rewriting for post_transform={transform!r}, only "
+        "for 'NONE' and 'LOGISTIC'."
     )
 
 
@@ -82,8 +82,8 @@ def post_transform(op: Op, node: ir.Node, z: ir.Value) -> ir.Value:
     transforms = {"NONE": lambda: z, "LOGISTIC": lambda: op.Sigmoid(z), "SOFTMAX": lambda: op.Softmax(z, axis=-1)}
     if transform not in transforms:
         raise RewriteError(
-            f"{node.op_type} (node {node.name!r}) has post_transform={transform!r}; "
-            f"there is a rewriting for {', '.join(transforms)}."
+            f"{node.op_type} (node {node.name!r}) has no rewriting for post_transform={transform!r}, only for "
+            f"{', '.join(transforms)}."
         )
     return transforms[transform]()
 

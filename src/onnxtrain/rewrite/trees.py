@@ -82,8 +82,8 @@ def tree_ensemble(op, node):
     """Rewrite the operator of ai.onnx.ml 5: each leaf has its own index and one target."""
     if attribute(node, "post_transform", 0):
         raise RewriteError(
-            f"TreeEnsemble (node {node.name!r}) has post_transform={attribute(node, 'post_transform')}: 1 is SOFTMAX "
-            "in the specification and LOGISTIC in onnxruntime. Set it to 0 and add the operator that is meant."
+            f"TreeEnsemble (node {node.name!r}) has post_transform={attribute(node, 'post_transform')}, but 1 is "
+            "SOFTMAX in the specification and LOGISTIC in onnxruntime. Set it to 0 and add the intended operator."
         )
     weights = attribute(node, "leaf_weights").numpy()
     leaf, target = np.arange(len(weights)), np.asarray(attribute(node, "leaf_targetids"))
@@ -130,7 +130,9 @@ def read_leaves(node: ir.Node, kind: str, k: int) -> Leaves:
     keys = np.stack([np.asarray(attribute(node, f"{kind}_{what}", ())) for what in ("treeids", "nodeids")], axis=1)
     unique, leaf = np.unique(keys, axis=0, return_inverse=True)
     if len(unique) >= _MOST_LEAVES:
-        raise RewriteError(f"{node.op_type} (node {node.name!r}) has {len(unique)} leaves; at most {_MOST_LEAVES - 1}.")
+        raise RewriteError(
+            f"{node.op_type} (node {node.name!r}) has {len(unique)} leaves, but the maximum is {_MOST_LEAVES - 1}."
+        )
     target = np.asarray(attribute(node, f"{kind}_ids"))
     values, given = np.zeros((len(unique), k), np.float32), np.zeros((len(unique), k), bool)
     np.add.at(values, (leaf.reshape(-1), target), floats(node, f"{kind}_weights"))

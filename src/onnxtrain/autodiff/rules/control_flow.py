@@ -304,8 +304,8 @@ def _check_tensors(walk: _Walk) -> None:
     for x in walk.body.inputs:
         if not isinstance(x.type, ir.TensorType):
             raise GradientError(
-                f"{walk.node.op_type} (node {walk.node.name!r}) carries {x.name!r}, which is no tensor: it has no "
-                "derivative here. Carry tensors, or leave out the weights before this node."
+                f"{walk.node.op_type} (node {walk.node.name!r}) carries {x.name!r}, which is not a tensor and has no "
+                "derivative here. Carry tensors, or do not train the weights before this node."
             )
 
 

@@ -169,7 +169,7 @@ def _filter_shape(node: ir.Node, w: ir.Value) -> tuple[int, ...]:
     shape = static_shape(w)
     if shape is None:
         raise GradientError(
-            f"The derivative of {node.op_type} (node {node.name!r}) needs the lengths of its window, found "
+            f"The derivative of {node.op_type} (node {node.name!r}) requires a window of static shape, got "
             f"{describe(w)}. Give the weights a static shape."
         )
     return shape

@@ -193,7 +193,8 @@ def dropout(op, node, dy, *_):
     fixed = constant(training)
     if training is not None and (fixed is None or fixed.any()):
         raise GradientError(
-            f"Dropout (node {node.name!r}) may be in training mode, its result is random. Set training_mode to false."
+            f"Dropout (node {node.name!r}) may be in training mode, where its result is random. "
+            "Set training_mode to false."
         )
     return dy
 

@@ -160,7 +160,7 @@ def explicit_terms(node: ir.Node) -> tuple[list[str], str]:
         if len(set(term)) < len(term):
             raise GradientError(
                 f"Einsum (node {node.name!r}) takes a diagonal: {equation!r} names an axis of one operand twice. "
-                "Its derivative is not supported; take the diagonal by Gather or by a mask."
+                "Its derivative is not supported. Take the diagonal with Gather or a mask."
             )
     return terms, right.replace("...", free)
 
