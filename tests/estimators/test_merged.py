@@ -27,8 +27,8 @@ NORMS = """A = LayerNormalization(X, ones, a) B = Tanh(A) C = LayerNormalization
     Y = Add(D, b)"""
 
 
-def network(nodes, producer="pytorch", modules=None, **weights):
-    text = f'<ir_version: 10, opset_import: ["" : 20]> g (float[n, 3] X) => (float[n, 3] Y) {{ {nodes} }}'
+def network(nodes, producer="pytorch", modules=None, opset=20, **weights):
+    text = f'<ir_version: 10, opset_import: ["" : {opset}]> g (float[n, 3] X) => (float[n, 3] Y) {{ {nodes} }}'
     onx = onnx.parser.parse_model(text)
     onx.producer_name = producer
     for name, w in weights.items():
@@ -92,6 +92,11 @@ CALLS = """A = LayerNormalization(X, "a.weight", "a.bias") B = Tanh(A) C = Layer
 LINEAR = 'P = Gemm(X, "f.weight", "f.bias") p = Tanh(P) Y = Gemm(p, "f.weight", "f.bias")'
 SCALED = "A = Mul(X, view) B = Add(A, view_1) C = Tanh(B) D = Mul(C, view) E = Add(D, view_1) Y = MatMul(E, W)"
 NORM = "layer_norm.default](args = (%X, [3], %p_{0}_weight, %p_{0}_bias, 1e-05))".format
+
+#: A classifier by cosine similarity, whose norms the exporter computed, and distances, for which it computed squares.
+COSINES = "A = MatMul(X, W) B = Tanh(A) D = Div(w, {}) E = Transpose<perm = [1, 0]>(D) Y = MatMul(B, E)"
+DISTANCES = "A = MatMul(X, W) B = Tanh(A) C = MatMul(B, w) S = ReduceSum<keepdims = 0>({}, last) Y = Sub(C, S)"
+LAST = "last = Constant<value_ints = [1]>() "
 
 #: A recurrent module of two layers that begin with equal intercepts.
 STACK = """zero = Constant<value_ints = [0]>() one = Constant<value_ints = [1]>() last = Constant<value_int = 1>()
@@ -253,6 +258,24 @@ CASES = {
     "a layer that begins as the transpose of another one": (
         network(ENCODED, modules={"A": "/a/MatMul", "Y": "/b/MatMul"}, **{"w": W, "onnx::MatMul_7": W.T}),
         network("A = MatMul(X, w) B = Tanh(A) Y = MatMul(B, v)", w=W, v=W.T),
+    ),
+    **{
+        f"norms of a weight, opset {opset}": (
+            network(COSINES.format('"onnx::Div_7"'), opset=opset, W=W, w=U, **{"onnx::Div_7": np.linalg.norm(U, axis=1)[:, None]}),
+            network(LAST + "n = ReduceL2(w, last) " + COSINES.format("n"), W=W, w=U),
+        )
+        for opset in (17, 20)
+    },
+    **{
+        f"squares of a weight, {name}": (
+            network(LAST + DISTANCES.format('"onnx::ReduceSum_7"'), W=W, w=U / 3, **{"onnx::ReduceSum_7": squares}),
+            network(LAST + f"v = {name}(w) s = Mul(v, v) " + DISTANCES.format("s"), "", W=W, w=U / 3),
+        )
+        for name, squares in (("Identity", (U / 3) ** 2), ("Transpose", (U.T / 3) ** 2))
+    },
+    "a scale that is no norm": (
+        network(COSINES.format('"onnx::Div_7"'), W=W, w=U, **{"onnx::Div_7": 1 + abs(V[:, :1])}),
+        network(COSINES.format("n"), "", W=W, w=U, n=1 + abs(V[:, :1])),
     ),
     "a norm that is called twice": (
         network(

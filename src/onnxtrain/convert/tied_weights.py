@@ -3,14 +3,15 @@
 A language model multiplies by its embedding. After constant folding, the transposed embedding is a separate
 initializer, and training would make the two weights different. The relative position bias of T5 or Swin is a table of
 which each pair of positions reads a row. After constant folding, the file contains these rows, most of them several
-times.
+times. A classifier by cosine similarity divides its weight by the norms of the rows, which are then constants in the
+file.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,6 +33,9 @@ _READ = re.compile(r"(embedding|gather|index|index_select)(_\d+)?")
 _TO_SOFTMAX = frozenset({"Add", "Cast", "Div", "Expand", "Identity", "Mul", "Reshape", "Slice", "Squeeze", "Sub"}) | {
     *("Transpose", "Unsqueeze", "Where")
 }
+
+#: The number of elements of an array that are examined first.
+_SAMPLE = 64
 
 #: The producers of files with such names.
 _MAKERS = ("pytorch", "onnxruntime.transformers")
@@ -202,13 +206,90 @@ def _along(array: np.ndarray, axis: int) -> SpreadTable:
     return SpreadTable(rows, index.reshape(moved.shape[:-1]).astype(np.int64), axis)
 
 
+@dataclass(frozen=True)
+class Squares:
+    """What the exporter computed from the squares of a weight: the squares, or the norms along an axis.
+
+    Attributes
+    ----------
+    weight : str
+        The initializer of the weight.
+    shape : tuple of int
+        The shape of the result.
+    axis : int or None
+        The axis of the norms, None for squares.
+    transposed : bool
+        Whether the matrix is transposed.
+    """
+
+    weight: str
+    shape: tuple[int, ...]
+    axis: int | None = None
+    transposed: bool = False
+
+    def of(self, w: np.ndarray) -> np.ndarray:
+        """Return the result for given values of the weight."""
+        found = np.square(w.T if self.transposed else w) if self.axis is None else np.linalg.norm(w, axis=self.axis)
+        return found.reshape(self.shape)
+
+    def nodes(self, name: str, opset: int) -> list[onnx.NodeProto]:
+        """Return the nodes that compute the result `name`; the rule of ReduceL2 has no NaN for a norm of 0."""
+        make, read, found, shape = onnx.helper.make_node, f"{name}.read", f"{name}.found", f"{name}.shape"
+        nodes = [make("Transpose" if self.transposed else "Identity", [self.weight], [read])]
+        if self.axis is None:
+            nodes.append(make("Mul", [read, read], [found]))
+        elif opset < 18:
+            nodes.append(make("ReduceL2", [read], [found], axes=[self.axis]))
+        else:
+            nodes.append(make("Constant", [], [f"{name}.axes"], value_ints=[self.axis]))
+            nodes.append(make("ReduceL2", [read, f"{name}.axes"], [found]))
+        sizes = onnx.numpy_helper.from_array(np.array(self.shape, np.int64))
+        return [*nodes, make("Constant", [], [shape], value=sizes), make("Reshape", [found, shape], [name])]
+
+
+def squares(onx: onnx.ModelProto) -> dict[str, Squares]:
+    """Return the initializers that torch.onnx.export(dynamo=False) computed from squares of another one, by name.
+
+    The other exporter records from which values an initializer was computed.
+    """
+    if onx.producer_name != "pytorch" or folded_from(onx):
+        return {}
+    weights = {i.name: i for i in onx.graph.initializer if i.data_type == onnx.TensorProto.FLOAT and i.dims}
+    computed = {name: graph.array_of(i) for name, i in weights.items() if is_computed(name)}
+    computed = {name: a for name, a in computed.items() if a.size > 1 and a.reshape(-1)[:_SAMPLE].min() >= 0}
+    found = {}
+    for name, array in computed.items():
+        candidates = (c for w, i in weights.items() if w not in computed for c in _squares_of(w, i.dims, array.shape))
+        match = next((c for c in candidates if _is_result(c, array, weights[c.weight])), None)
+        if match is not None:
+            found[name] = match
+    return found
+
+
+def _squares_of(weight: str, dims: Sequence[int], shape: tuple[int, ...]) -> Iterator[Squares]:
+    """Yield the results of a given shape that may come from squares of a weight, as far as the shapes show it."""
+    long = [d for d in shape if d != 1]
+    if long == [d for d in dims if d != 1]:
+        yield Squares(weight, shape)
+    if len(dims) == 2 and long == [d for d in reversed(dims) if d != 1]:
+        yield Squares(weight, shape, transposed=True)
+    for axis in range(len(dims)):
+        if long == [d for other, d in enumerate(dims) if other != axis and d != 1]:
+            yield Squares(weight, shape, axis)
+
+
+def _is_result(candidate: Squares, array: np.ndarray, w: onnx.TensorProto) -> bool:
+    return np.ptp(array) > 0 and np.allclose(candidate.of(graph.array_of(w)), array, rtol=1e-5, atol=0)
+
+
 def tied(onx: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model that computes all copies of a weight from a single initializer."""
-    copies, tables = transposed_copies(onx), spread_tables(onx)
-    if not copies and not tables:
+    copies, tables, squared = transposed_copies(onx), spread_tables(onx), squares(onx)
+    if not copies and not tables and not squared:
         return onx
     found = graph.copy_of(onx)
-    graph.assign(found.graph.initializer, [i for i in found.graph.initializer if i.name not in copies])
+    removed = copies.keys() | squared.keys()
+    graph.assign(found.graph.initializer, [i for i in found.graph.initializer if i.name not in removed])
     for i in found.graph.initializer:
         if i.name in tables:
             i.CopyFrom(onnx.numpy_helper.from_array(tables[i.name].rows, i.name))
@@ -217,7 +298,9 @@ def tied(onx: onnx.ModelProto) -> onnx.ModelProto:
             node.input[k] = _spread_of(x) if x in tables else x
     turned = [onnx.helper.make_node("Transpose", [w], [copy], perm=[1, 0]) for copy, w in copies.items()]
     spread = [node for name, table in tables.items() for node in table.nodes(name)]
-    graph.assign(found.graph.node, [*turned, *spread, *found.graph.node])
+    opset = graph.opset_of(onx)
+    computed = [node for name, result in squared.items() for node in result.nodes(name, opset)]
+    graph.assign(found.graph.node, [*turned, *spread, *computed, *found.graph.node])
     graph.assign(found.graph.value_info, [v for v in found.graph.value_info if v.name not in tables])
     return found
 
@@ -226,4 +309,5 @@ def untied(original: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> dict
     """Return the values of the original initializers for weights of the :func:`tied` form, by name."""
     copies, tables = transposed_copies(original), spread_tables(original)
     spread = {name: table.spread(weights[name]) for name, table in tables.items() if name in weights}
-    return {**weights, **{copy: weights[w].T for copy, w in copies.items() if w in weights}, **spread}
+    squared = {name: s.of(weights[s.weight]) for name, s in squares(original).items() if s.weight in weights}
+    return {**weights, **{copy: weights[w].T for copy, w in copies.items() if w in weights}, **spread, **squared}
