@@ -183,21 +183,21 @@ def test_labels_of_parquet(parquet):
 
 
 def test_sources_refuse_what_does_not_fit(tmp_path):
-    with pytest.raises(DataError, match="X has 500 rows, y 3"):
+    with pytest.raises(DataError, match="X has 500 rows, but y has 3"):
         from_zarr(X, y[:3])
-    with pytest.raises(DataError, match="n_rows has 1 entries, there are 2 files"):
+    with pytest.raises(DataError, match="n_rows has 1 entries, but there are 2 files"):
         from_files(["a", "b"], np.load, n_rows=[3])
     da = pytest.importorskip("dask.array")
-    with pytest.raises(DataError, match="X has 500 rows, y 499"):
+    with pytest.raises(DataError, match="X has 500 rows, but y has 499"):
         from_dask(da.from_array(X, chunks=(60, 3)), da.from_array(y[1:], chunks=60))
     for none, kind in ((da.from_array(X).sum(), "Array"), (importlib.import_module("dask").delayed(X), "Delayed")):
-        with pytest.raises(ArgumentTypeError, match=f"X must be an array or a frame of dask, got {kind}"):
+        with pytest.raises(ArgumentTypeError, match=f"X must be a dask array or frame, got {kind}"):
             from_dask(none)
     cut = da.from_array(y, chunks=70)
     known = from_dask(da.from_array(X, chunks=(60, 3)), cut[cut > -np.inf])  # its lengths are not
     assert np.concatenate([known.read(i)[1] for i in range(len(known))]).tolist() == y.tolist()
     dd = pytest.importorskip("dask.dataframe")
-    with pytest.raises(DataError, match=r"X and y are cut at different rows.*y.to_dask_array\(lengths=True\)"):
+    with pytest.raises(DataError, match=r"X and y are partitioned at different rows.*y.to_dask_array\(lengths=True\)"):
         from_dask(dd.from_pandas(FRAME, npartitions=3), dd.from_pandas(pd.Series(y), npartitions=4))
     pytest.importorskip("pyarrow")
     FRAME[:0].to_parquet(tmp_path / "empty.parquet")
@@ -254,61 +254,61 @@ LISTS = A.assign(l=[[1.0, 2.0]] * 250)
 REFUSED = {
     "a feature that the first file lacks": (
         lambda f: from_parquet(written(f, a=A.drop(columns="b"), b=B), label="y"),
-        DataError, r"b.parquet' has a column 'b', other files lack it. Say which columns are the features by columns=",
+        DataError, r"b.parquet' has a column 'b', but other files lack it. Pass the names of the feature columns as columns=",
     ),
     "a column of the files and of their folders": (
         lambda f: from_parquet(partitioned(f), label="y"),
-        DataError, "a column is in the files, and in the names of their folders with another type.*dataset.dataset",
+        DataError, "a column has one type in the files and another in the names of their folders.*dataset.dataset",
     ),
     "a feature of another name": (
         lambda f: from_parquet(written(f, a=A, b=B.rename(columns={"b": "bb"})), label="y"),
-        DataError, r"b.parquet' has no column 'b', other files have it. Did you mean 'bb'",
+        DataError, r"b.parquet' has no column 'b', but other files do. Did you mean 'bb'",
     ),
     "a label of another name": (
         lambda f: from_parquet(written(f, a=A, b=B.rename(columns={"y": "Y"})), label="y"),
-        DataError, r"b.parquet' has no column 'y', other files have it. Did you mean 'Y'",
+        DataError, r"b.parquet' has no column 'y', but other files do. Did you mean 'Y'",
     ),
     "a type that does not fit the dataset": (
         lambda f: from_parquet(dataset(written(f, a=A.assign(k=1), b=B.assign(k=1.5))), label="y", columns=["k"]).read(1),
-        DataError, r"b.parquet': Float value 1.5.*The columns have the types of the dataset: write the files alike, or",
+        DataError, r"b.parquet': Float value 1.5.*The columns must have the types of the dataset. Write all files with the same types, or",
     ),
     "types that do not go together": (
         lambda f: from_parquet(written(f, a=A.assign(k="1"), b=B.assign(k=2)), label="y", columns=["k"]),
-        DataError, r"hold the column 'k' in types that do not go together.*Write them alike, or leave the column out",
+        DataError, r"The column 'k' has incompatible types in the files.*Write it with the same type, or leave it out",
     ),
     "integers too large for floats": (
         lambda f: from_parquet(written(f, a=A.assign(k=2**60 + 1), b=B.assign(k=1.5)), label="y", columns=["k"]).read(0),
-        DataError, r"a.parquet': Integer value 1152921504606846977 not in range.*write the files alike",
+        DataError, r"a.parquet': Integer value 1152921504606846977 not in range.*Write all files with the same types",
     ),
     "a dataset with a filter": (
         lambda f: from_parquet(filtered(written(f, a=A)), label="y"),
         DataError, r"cannot be read by row groups: .*Write its rows to a file, pyarrow.dataset.write_dataset\(",
     ),
-    "a dataset of csv": (lambda f: from_parquet(csv(f), label="y"), DataError, "The dataset is of csv, which has no row"),
-    "a dataset in memory": (lambda f: from_parquet(tables(f), label="y"), DataError, "The dataset is of tables in memory"),
+    "a dataset of csv": (lambda f: from_parquet(csv(f), label="y"), DataError, "expects a parquet dataset, got csv, without row"),
+    "a dataset in memory": (lambda f: from_parquet(tables(f), label="y"), DataError, "expects a parquet dataset, got tables in memory"),
     "lists as labels": (
-        lambda f: from_parquet(written(f, a=LISTS), label="l", columns=["a"]), DataError, "The column 'l' is of type list<",
+        lambda f: from_parquet(written(f, a=LISTS), label="l", columns=["a"]), DataError, "The column 'l' must have one value per row, but is of type list<",
     ),
-    "a group of zarr": (lambda f: from_zarr(group(f), y), FileError, "no array of zarr .*: the path of one in a group ends"),
+    "a group of zarr": (lambda f: from_zarr(group(f), y), FileError, "no zarr array .*The path of an array in a group ends"),
     "a file of no bytes": (lambda f: from_parquet(damaged(f)), DataError, "b.parquet.*Leave the file out, or write"),
     "a folder without files": (lambda f: from_parquet(f, label="y"), DataError, "There are no files in"),
     "no paths": (lambda f: from_parquet([], label="y"), DataError, r"There are no files in \[\]"),
     "no features": (
-        lambda f: from_parquet(written(f, a=A[["y"]]), label="y"), DataError, "no features: all columns are y",
+        lambda f: from_parquet(written(f, a=A[["y"]]), label="y"), DataError, "no features. Their only columns are y",
     ),
     "a column given twice": (
-        lambda f: from_parquet(written(f, a=A), label="y", columns=["a", "a"]), DataError, "A column is given twice",
+        lambda f: from_parquet(written(f, a=A), label="y", columns=["a", "a"]), DataError, "columns= contains a column twice",
     ),
     "the label as a feature": (
-        lambda f: from_parquet(written(f, a=A), label="y", columns=["a", "y"]), DataError, "'y' is the label, and in col",
+        lambda f: from_parquet(written(f, a=A), label="y", columns=["a", "y"]), DataError, "'y' is the label and also in col",
     ),
     "lists": (
-        lambda f: from_parquet(written(f, a=LISTS), label="y"), DataError, "The column 'l' is of type list<.*one value a row",
+        lambda f: from_parquet(written(f, a=LISTS), label="y"), DataError, "The column 'l' must have one value per row, but is of type list<",
     ),
     "a path in place of paths": (
-        lambda f: from_files("a.csv", np.load), ArgumentTypeError, "takes a sequence of files and the function.*'a.csv'",
+        lambda f: from_files("a.csv", np.load), ArgumentTypeError, "expects a sequence of files and a function.*'a.csv'",
     ),
-    "no function": (lambda f: from_files(["a.csv"], "read"), ArgumentTypeError, "the function that reads one, got"),
+    "no function": (lambda f: from_files(["a.csv"], "read"), ArgumentTypeError, "a function that reads one, got"),
     "nothing read": (lambda f: from_files([7], lambda i: None).n_rows(0), DataError, r"read\(7\) must return \(X, y\)"),
     "a list for zarr": (lambda f: from_zarr([[1.0]], y), ArgumentTypeError, "X must be an array or the path of one, got"),
     "a list of labels": (lambda f: from_zarr(X, [1.0]), ArgumentTypeError, "y must be an array or the path of one, got"),
@@ -326,7 +326,7 @@ def test_refused_with_cause_and_remedy(name, tmp_path):
 def test_rows_in_memory_are_not_for_from_dask():
     pytest.importorskip("dask")
     for given in ((X, y), ([1.0], None)):
-        with pytest.raises(ArgumentTypeError, match="X must be an array or a frame of dask, got"):
+        with pytest.raises(ArgumentTypeError, match="X must be a dask array or frame, got"):
             from_dask(*given)
 
 
@@ -393,7 +393,9 @@ def test_a_missing_library_is_named(library, call, monkeypatch):
     for name in [name for name in sys.modules if name.partition(".")[0] == library]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, library, None)
-    with pytest.raises(DependencyError, match=f"by {library}, which is not installed: pip install {library}"):
+    with pytest.raises(
+        DependencyError, match=f"needs {library} to read these rows, but it is not installed: pip install {library}"
+    ):
         call()
 
 

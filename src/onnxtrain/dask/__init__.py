@@ -11,7 +11,7 @@ from onnxtrain.errors import DependencyError
 for _name in ("dask", "distributed"):
     if importlib.util.find_spec(_name) is None:
         raise DependencyError(
-            f"onnxtrain.dask needs {_name}, which is not installed: it comes with the extra dask of onnxtrain, or by "
+            f"onnxtrain.dask needs {_name}, which is not installed. Install the extra dask of onnxtrain, or run "
             'pip install "dask[array,dataframe]" distributed.',
             name=_name,
         )

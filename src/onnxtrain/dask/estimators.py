@@ -120,7 +120,7 @@ class OnDask(OrtGradientEstimator):
             The partitions of y differ from those of X, or a partition does not fit the model.
         """
         if self.dtype in HALVES:
-            raise ParameterError(f"dtype={self.dtype!r} is for one device: set 'float32' or 'float64' on a cluster.")
+            raise ParameterError(f"dtype={self.dtype!r} is for one device. Set 'float32' or 'float64' on a cluster.")
         own = [] if callback is None else [as_listener(callback)]
         workers = Workers.of(self.client, self.max_failures, self.timeout)
         local = self.to_local()
@@ -228,7 +228,7 @@ def _validation(
     if all(values is None for values in given):
         return None
     if X is None or y is None:
-        raise DataError("X_val and y_val go together: one of them is missing.")
+        raise DataError("X_val and y_val must be passed together, but one of them is missing.")
     parts = _started(workers, given)
     if getattr(local, "class_weight", None) == "balanced":
         encoder = _encoder(local, Sample.of(workers, parts, classifies=True))

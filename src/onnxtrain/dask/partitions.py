@@ -45,16 +45,16 @@ def partitions(X: Any, y: Any = None, sample_weight: Any = None) -> list[Any]:
     for name, column in columns.items():
         if column is not None and not is_lazy(column):
             raise ArgumentTypeError(
-                f"{name} must be a Dask array or frame, got {type(column).__name__}. Rows in the memory of one process "
-                "are for the estimators of onnxtrain itself; dask.array.from_array makes a Dask array of them."
+                f"{name} must be a Dask array or frame, got {type(column).__name__}. For rows in the memory of one "
+                "process, use the estimators of onnxtrain itself, or dask.array.from_array to make a Dask array."
             )
     found = {name: _delayed(column, X) for name, column in columns.items() if column is not None}
     n_parts = len(found["X"])
     for name, parts in found.items():
         if len(parts) != n_parts:
             raise DataError(
-                f"{name} has {len(parts)} partitions, X {n_parts}: they must be the same. Of arrays with known chunks "
-                "they are made so: compute_chunk_sizes() of an array finds them, and to_dask_array(lengths=True) of a "
+                f"{name} must have the same partitions as X, but has {len(parts)}, and X has {n_parts}. Arrays with "
+                "known chunks are aligned: call compute_chunk_sizes() of an array, or to_dask_array(lengths=True) of a "
                 "frame."
             )
     rest = [found.get(name, [None] * n_parts) for name in ("y", "sample_weight")]
@@ -65,7 +65,7 @@ def _part(X: Any, y: Any, sample_weight: Any) -> Part:
     lengths = {name: len_of(x) for name, x in (("y", y), ("sample_weight", sample_weight)) if x is not None}
     for name, length in lengths.items():
         if length != len_of(X):
-            raise DataError(f"A partition of {name} has {length} rows, that of X {len_of(X)}.")
+            raise DataError(f"A partition of {name} has {length} rows, but that of X has {len_of(X)}.")
     for name, values in (("X", X), ("y", y), ("sample_weight", sample_weight)):
         unmasked(values, name)
     return X, y.toarray() if scipy.sparse.issparse(y) else y, sample_weight

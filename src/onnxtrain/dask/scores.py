@@ -61,7 +61,7 @@ def _over(function: Callable[..., Any], estimator: Any, X: Any, y: Any, sample_w
     local = workers.client.submit(_itself, estimator.to_local(), pure=False)
     found = workers.results(lambda: workers.submit(function, parts, local), parts)
     if not (counted := [one for one in found if one is not None]):
-        raise DataError("No partition has a row whose sample weight is not zero.")
+        raise DataError("No partition has a row with a nonzero sample weight.")
     return counted
 
 
@@ -77,7 +77,7 @@ def _hits(part: Part, local: Any) -> tuple[float, float] | None:
     weights = _weights(weight, X)
     labels = np.asarray(y)
     if labels.ndim == 1 and isinstance(labels[0], str) != isinstance(local.classes_[0], str):  # 0 in scikit-learn 1.6
-        raise DataError(f"Mix of label input types: y holds {labels[0]!r}, the model knows {local.classes_[0]!r}.")
+        raise DataError(f"Mix of label input types: y has {labels[0]!r}, but the model has {local.classes_[0]!r}.")
     if local._model.positional:
         counted = counts(labels, local.ignore_index)
         weights = weights * counted.reshape(len(counted), -1).sum(axis=1)
@@ -96,9 +96,9 @@ def _moments(part: Part, local: Any) -> Moments | None:
         y, predicted, weights = y[counted], predicted[counted], weights[counted]
     y, predicted, weights = (x.reshape(len(x), -1) for x in (y, predicted, weights))
     if y.shape != predicted.shape:
-        raise DataError(f"y has {y.shape[1]} columns, the predictions have {predicted.shape[1]}.")
+        raise DataError(f"y has {y.shape[1]} columns, but the predictions have {predicted.shape[1]}.")
     if not np.isfinite(y).all():
-        raise DataError("y holds NaN or infinity: leave out the rows without a target.")
+        raise DataError("y contains NaN or infinity. Leave out the rows without a target.")
     of = weights.sum(axis=0)
     if not of.any():
         return None

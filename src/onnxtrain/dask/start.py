@@ -55,8 +55,8 @@ def glance(part: Part, size: int, classifies: bool) -> Glance:
             classes, which = np.unique(y.ravel(), return_inverse=True)
         except TypeError as e:
             raise DataError(
-                f"Labels must be of one type, numbers or strings, and none may be missing: {e}. Leave rows without a "
-                "label out, frame.dropna(subset=[...])."
+                f"Labels must be all numbers or all strings, and none may be missing: {e}. Leave out rows without a "
+                "label with frame.dropna(subset=[...])."
             ) from e
         n = np.bincount(which[counted], minlength=len(classes))
         counts = dict(zip(classes.tolist(), n.tolist(), strict=True))
@@ -84,7 +84,7 @@ class Sample:
         found: list[Glance] = workers.results(lambda: workers.submit(glance, parts, size, classifies), parts)
         samples = [some.sample for some in found if some.sample is not None]
         if not samples:
-            raise DataError("No partition has a row whose sample weight is not zero.")
+            raise DataError("No partition has a row with a nonzero sample weight.")
         counts: dict[Any, int] = {}
         for one in found:
             for label, n in one.counts.items():
@@ -98,7 +98,7 @@ def _below(X: Sequence[Any]) -> Any:
     forms = [form_of(rows) for rows in X]
     for form in forms:
         if form != forms[0]:
-            raise DataError(f"A partition has rows of {form}, another one of {forms[0]}: they must be alike.")
+            raise DataError(f"All partitions must have the same form of rows, got {form} and {forms[0]}.")
     if hasattr(X[0], "iloc"):
         import pandas as pd
 
@@ -130,7 +130,7 @@ def encoded(
     futures = [workers.start(place, _encode, part, shared) for part, place in zip(parts, places, strict=True)]
     rows = DistributedRows.of(workers, futures, places)
     if not rows.lengths:
-        raise DataError("No partition has a row whose sample weight is not zero.")
+        raise DataError("No partition has a row with a nonzero sample weight.")
     return rows
 
 
@@ -182,7 +182,7 @@ def class_weights_of(estimator: Any, counts: dict[Any, int]) -> Any:
         return wanted
     if not counts:
         raise ParameterError(
-            "class_weight='balanced' is for one class a row on a cluster: give a dictionary for each label."
+            "class_weight='balanced' needs one class per row on a cluster. Pass a dictionary for each label."
         )
     return balanced(counts)
 

@@ -142,7 +142,7 @@ class DistributedLoop:
             size = self._size * _WORTH_IT * besides / max(computing, 1e-9)
             unit = 10 ** int(math.log10(size))
             warn(
-                f"A step takes {1e3 * all_:.1f} ms, the workers compute for {1e3 * computing:.1f} ms of them; the rest "
-                f"goes into tasks and sums. Raise batch_size to about {math.ceil(size / unit) * unit}, or use one "
+                f"A step takes {1e3 * all_:.1f} ms, but the workers compute for only {1e3 * computing:.1f} ms; the "
+                f"rest goes into tasks and sums. Raise batch_size to about {math.ceil(size / unit) * unit}, or use one "
                 "machine.",
             )

@@ -72,19 +72,19 @@ class Workers:
             client = get_client() if client is None else client
         except ValueError as e:
             raise ParameterError(
-                "There is no cluster: make a client first, distributed.Client(...), which is then found; or give it as "
-                "client=."
+                "There is no cluster. Create a client first, distributed.Client(...), which is then found, or pass it "
+                "as client=."
             ) from e
         if not isinstance(client, Client) or client.asynchronous:
             raise ParameterError(
-                f"client is a distributed.Client(...) that was not made with asynchronous=True, got {client!r}."
+                f"client must be a distributed.Client(...) created without asynchronous=True, got {client!r}."
             )
         if client.status != "running":
-            raise ParameterError(f"The client is {client.status}: make a new one, distributed.Client(...).")
+            raise ParameterError(f"The client is {client.status}. Create a new one, distributed.Client(...).")
         if not isinstance(max_failures, Integral) or max_failures < 0:
-            raise ParameterError(f"max_failures is an integer, 0 or more, got {max_failures!r}.")
+            raise ParameterError(f"max_failures must be a non-negative integer, got {max_failures!r}.")
         if not isinstance(timeout, Real) or not 0 < timeout < math.inf:
-            raise ParameterError(f"timeout is a finite number of seconds above 0, got {timeout!r}.")
+            raise ParameterError(f"timeout must be a finite number of seconds above 0, got {timeout!r}.")
         return cls(client, max_failures, timeout)
 
     @property
@@ -155,17 +155,17 @@ class Workers:
                 if self.client.status == "running":
                     self.client.cancel([f for f in futures if not f.done()])
         raise ClusterError(
-            f"Tasks were lost {self.max_failures + 1} times with their workers, max_failures={self.max_failures}: "
-            f"{lost!r}. The logs of the workers say why they ended; too little memory is a usual reason. Rows that "
-            "were cancelled are lost as well, as all are by client.restart(): make them anew and fit again; with "
-            "checkpoint= and resume=True it goes on."
+            f"Tasks were lost with their workers {self.max_failures + 1} times, more than max_failures="
+            f"{self.max_failures}: {lost!r}. See the logs of the workers for why they ended; too little memory is a "
+            "common reason. Cancelled rows are lost as well, and so are all rows after client.restart(). Create them "
+            "anew and fit again; with checkpoint= and resume=True, the fit continues."
         ) from lost
 
     def _check_open(self) -> None:
         if self.client.status != "running":
             raise ClusterError(
-                f"The client is {self.client.status} in the midst of its tasks: it was closed, or its scheduler ended. "
-                "With checkpoint= the fit goes on by resume=True and a new client."
+                f"The client is {self.client.status} before its tasks are done: it was closed, or its scheduler ended. "
+                "With checkpoint=, continue the fit with resume=True and a new client."
             )
 
     def wait(self, futures: Sequence[Future]) -> None:
@@ -188,7 +188,7 @@ class Workers:
                 alive = time.monotonic()
             n_done, heard = done, latest
             if time.monotonic() - alive > self.timeout:
-                raise self._no_sign_of_life(f"{len(futures) - done} of {len(futures)} tasks show", latest)
+                raise self._no_sign_of_life(f"{len(futures) - done} of {len(futures)} tasks", latest)
 
     def _heard(self) -> dict[str, float]:
         """Return when the scheduler last heard of each worker that has a task to run, by the scheduler's clock."""
@@ -204,8 +204,8 @@ class Workers:
             )
         except TimeoutError as e:
             raise ClusterError(
-                f"The scheduler shows no sign of life after {self.timeout:g} seconds, the limit timeout=: stopped, "
-                "swapping, or cut off from the network."
+                f"No response from the scheduler within timeout={self.timeout:g} seconds. It may be stopped, swapping, "
+                "or cut off from the network."
             ) from e
 
     def _within_limit(self, transfer: Callable[..., Any]) -> Any:
@@ -216,12 +216,12 @@ class Workers:
         except TimeoutError as e:
             if time.monotonic() - begin < self.timeout:  # the task's own TimeoutError, for example from reading a file
                 raise
-            raise self._no_sign_of_life("The weights or the results on their way show", self.threads) from e
+            raise self._no_sign_of_life("the transfer of weights or results", self.threads) from e
 
     def _no_sign_of_life(self, subject: str, silent: Iterable[str]) -> ClusterError:
         names = ", ".join(sorted(silent))
         return ClusterError(
-            f"{subject} no sign of life after {self.timeout:g} seconds, the limit timeout=; the scheduler knows "
+            f"No response from {subject} within timeout={self.timeout:g} seconds. The scheduler knows "
             f"{len(self.threads)} workers"
-            + (f", and waits for {names}: stopped, swapping, or cut off from the network." if names else ".")
+            + (f" and waits for {names}, which may be stopped, swapping or cut off from the network." if names else ".")
         )

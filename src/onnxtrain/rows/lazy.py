@@ -43,9 +43,9 @@ def in_memory(X: Any, name: str = "X") -> Any:
     n_bytes, memory = lazy.n_bytes(), memory_at_hand()
     if n_bytes > _SHARE * memory:
         raise DataError(
-            f"{name} is a {lazy.name} of {_size(n_bytes)}, more than a quarter of the memory, {_size(memory)}: train "
-            "and predict in parts, see onnxtrain.rows (from_parquet, from_zarr, from_files, from_dask), or on the "
-            "workers of a cluster by onnxtrain.dask."
+            f"{name} is a {lazy.name} of {_size(n_bytes)}, more than a quarter of the memory, {_size(memory)}. Train "
+            "and predict in parts with onnxtrain.rows (from_parquet, from_zarr, from_files, from_dask), or on the "
+            "workers of a cluster with onnxtrain.dask."
         )
     return _texts_as_objects(lazy.read())
 
@@ -69,8 +69,8 @@ def unmasked(X: Any, name: str) -> Any:
     """
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         raise DataError(
-            f"{name} has {np.ma.count_masked(X)} masked values. Fill them by numpy.ma.filled, with numpy.nan in front "
-            "of a SimpleImputer, or leave these rows out."
+            f"{name} has {np.ma.count_masked(X)} masked values. Fill them with numpy.ma.filled, using numpy.nan before "
+            "a SimpleImputer, or leave these rows out."
         )
     return X
 

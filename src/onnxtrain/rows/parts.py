@@ -82,9 +82,9 @@ class NoArray:
             Always.
         """
         raise ArgumentTypeError(
-            "Rows in parts are for fit, partial_fit, predict, score and losses of the estimators of onnxtrain. "
-            "scikit-learn's own functions, cross-validation, searches and pipelines around, take rows in memory: give "
-            "them some parts, X, y = parts.read(i)[:2]; put the steps in front into the estimator instead, "
+            "Rows in parts work only with fit, partial_fit, predict, score and losses of the estimators of onnxtrain. "
+            "scikit-learn functions, cross-validation, searches and outer pipelines need rows in memory. Pass them "
+            "some parts, X, y = parts.read(i)[:2], and put preprocessing steps into the estimator, "
             "OrtGradientClassifier(make_pipeline(...))."
         )
 
@@ -130,10 +130,11 @@ class Parts(NoArray):
         for name in ("open_parts", "sample"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
-                raise ParameterError(f"{name} must be a number of {name.partition('_')[2] or 'rows'}, got {value!r}.")
+                unit = name.partition("_")[2] or "rows"
+                raise ParameterError(f"{name} must be a positive number of {unit}, got {value!r}.")
         if not is_parts(self.source):
             raise ArgumentTypeError(
-                f"Parts takes an object with __len__, n_rows(i) and read(i), got {type(self.source).__name__}."
+                f"Parts expects an object with __len__, n_rows(i) and read(i), got {type(self.source).__name__}."
             )
         if not len(self):
             raise DataError("There are no parts: the source has length 0.")
@@ -174,7 +175,7 @@ class Parts(NoArray):
         try:
             found = self.source.read(i)
         except Exception as e:
-            e.add_note(f"Part {i} could not be read. Every epoch reads all parts again: files must stay as they are.")
+            e.add_note(f"Part {i} could not be read. Every epoch reads all parts again, so files must not change.")
             raise
         if not isinstance(found, tuple) or not 1 <= len(found) <= 3:
             raise DataError(
@@ -243,15 +244,15 @@ def as_parts(X: Any) -> Parts | None:
     """
     if not hasattr(X, "shape") and type(X).__module__.startswith(_LOADERS):
         raise ArgumentTypeError(
-            f"X is a {type(X).__name__}, and fit draws batches by itself: give the rows as arrays, X and y, or as "
-            "parts of which a few are in memory at a time, onnxtrain.rows.from_files(files, read)."
+            f"X is a {type(X).__name__}, but fit draws batches itself. Pass the rows as arrays, X and y, or as parts, "
+            "only a few of which are in memory at a time: onnxtrain.rows.from_files(files, read)."
         )
     if isinstance(X, (Iterator, FunctionType)):
-        reason = "" if isinstance(X, FunctionType) else ", which can be read once"
+        reason = "" if isinstance(X, FunctionType) else ", which can be read only once"
         raise ArgumentTypeError(
-            f"X is a {type(X).__name__}{reason}, and each epoch needs a pass over all rows. Give parts "
+            f"X is a {type(X).__name__}{reason}, but each epoch needs a pass over all rows. Pass parts "
             "that can be read again: onnxtrain.rows.from_files(files, read), or any object with __len__, n_rows(i) and "
-            "read(i) -> (X, y). Rows that come once are for partial_fit."
+            "read(i) -> (X, y). For rows that come only once, use partial_fit."
         )
     if isinstance(X, Parts):
         return X

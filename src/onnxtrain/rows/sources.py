@@ -32,7 +32,7 @@ def _require(library: str, name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as e:
         raise DependencyError(
-            f"onnxtrain.rows reads these rows by {library}, which is not installed: pip install {library}.",
+            f"onnxtrain.rows needs {library} to read these rows, but it is not installed: pip install {library}.",
             name=library,
         ) from e
 
@@ -75,8 +75,9 @@ class ParquetRows(NoArray):
             table = self._table(group, list(dict.fromkeys([*self.columns, *labels, *_some(self.weight)])))
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as e:
             raise DataError(
-                f"{group.fragment.path!r}: {e} The columns have the types of the dataset: write the files alike, or "
-                "give a dataset whose schema holds the values of all, pyarrow.dataset.dataset(paths, schema)."
+                f"{group.fragment.path!r}: {e} The columns must have the types of the dataset. Write all files with "
+                "the same types, or pass a dataset whose schema can hold all values, pyarrow.dataset.dataset(paths, "
+                "schema)."
             ) from e
         X = _frame(table.select(list(self.columns)))
         y = None if self.label is None else table.select(labels).to_pandas().to_numpy()
@@ -211,16 +212,16 @@ def _check_columns(dataset: Any, labels: Sequence[str], weight: str | None, chos
         if name not in schema.names:
             raise DataError(f"The rows have no column {name!r}. {did_you_mean(name, schema.names)}")
     if not chosen:
-        raise DataError(f"The rows have no features: all columns are {', '.join(schema.names)}.")
+        raise DataError(f"The rows have no features. Their only columns are {', '.join(schema.names)}.")
     if len(set(chosen)) < len(chosen):
-        raise DataError(f"A column is given twice: columns={list(chosen)}.")
+        raise DataError(f"columns= contains a column twice: {list(chosen)}.")
     if both := [name for name in chosen if name in labels]:
-        raise DataError(f"The column {both[0]!r} is the label, and in columns= as well: a model would copy it.")
+        raise DataError(f"The column {both[0]!r} is the label and also in columns=. A model would copy it.")
     for name in (*chosen, *labels, *_some(weight)):
         if pa.types.is_nested(schema.field(name).type):
             raise DataError(
-                f"The column {name!r} is of type {schema.field(name).type}, and a column has one value a row here: "
-                "leave it out by columns=, or make arrays of the files by from_files(paths, read)."
+                f"The column {name!r} must have one value per row, but is of type {schema.field(name).type}. "
+                "Leave it out with columns=, or read the files as arrays with from_files(paths, read)."
             )
 
 
@@ -233,15 +234,15 @@ def _check_files(ds: Any, fragments: Sequence[Any], needed: Sequence[str], schem
         has = {*fragment.physical_schema.names, *ds.get_partition_keys(fragment.partition_expression)}
         if lacks := [name for name in needed if name not in has]:
             raise DataError(
-                f"{fragment.path!r} has no column {lacks[0]!r}, other files have it. {did_you_mean(lacks[0], has)} "
-                "Give it the same name in all files; if its values are missing there, give "
+                f"{fragment.path!r} has no column {lacks[0]!r}, but other files do. {did_you_mean(lacks[0], has)} "
+                "Use the same name in all files. If its values are missing in this file, pass "
                 "pyarrow.dataset.dataset(paths)."
             )
         index = (fragment.physical_schema.pandas_metadata or {}).get("index_columns", [])
         if schema is not None and (more := [name for name in has.difference(schema.names) if name not in index]):
             raise DataError(
-                f"{fragment.path!r} has a column {min(more)!r}, other files lack it. Say which columns are the "
-                "features by columns=."
+                f"{fragment.path!r} has a column {min(more)!r}, but other files lack it. Pass the names of the feature "
+                "columns as columns=."
             )
 
 
@@ -256,8 +257,8 @@ def _schema_of_all(schema: Any, fragments: Sequence[Any], needed: Sequence[str])
             one = pa.unify_schemas([pa.schema([field]) for field in fields], promote_options="permissive")
         except pa.ArrowTypeError as e:
             raise DataError(
-                f"The files hold the column {name!r} in types that do not go together: {e}. Write them alike, or leave "
-                "the column out by columns=. Where one type holds the values of all, a schema says so: "
+                f"The column {name!r} has incompatible types in the files: {e}. Write it with the same type, or leave "
+                "it out with columns=. If one type can hold all values, pass a schema: "
                 "from_parquet(pyarrow.dataset.dataset(paths, schema=schema))."
             ) from e
         schema = schema.set(schema.get_field_index(name), one.field(name))
@@ -266,7 +267,7 @@ def _schema_of_all(schema: Any, fragments: Sequence[Any], needed: Sequence[str])
 
 def _fragments(dataset: Any) -> list[Any]:
     to_parquet = (
-        "Write its rows to a file, pyarrow.dataset.write_dataset(dataset, folder, format='parquet'), and give that."
+        "Write its rows to a file, pyarrow.dataset.write_dataset(dataset, folder, format='parquet'), and pass that."
     )
     try:
         fragments = list(dataset.get_fragments())
@@ -277,9 +278,7 @@ def _fragments(dataset: Any) -> list[Any]:
     for fragment in fragments:
         if not hasattr(fragment, "split_by_row_group"):
             of = getattr(getattr(fragment, "format", None), "default_extname", "tables in memory")
-            raise DataError(
-                f"The dataset is of {of}, which has no row groups: from_parquet takes parquet. {to_parquet}"
-            )
+            raise DataError(f"from_parquet expects a parquet dataset, got {of}, without row groups. {to_parquet}")
     return fragments
 
 
@@ -287,18 +286,18 @@ def _dataset(ds: Any, source: Any) -> Any:
     one = isinstance(source, (str, os.PathLike))
     given = [source] if one or not isinstance(source, Iterable) else list(source)
     if not all(isinstance(path, (str, os.PathLike)) for path in given):
-        raise ArgumentTypeError(f"from_parquet takes a path, several, or a dataset of pyarrow, got {source!r:.80}.")
+        raise ArgumentTypeError(f"from_parquet expects a path, several paths or a pyarrow dataset, got {source!r:.80}.")
     paths = os.fspath(source) if one else [os.fspath(path) for path in given]
     try:
         dataset = ds.dataset(paths, format="parquet", partitioning="hive") if paths else None
     except FileNotFoundError as e:
-        raise FileError(f"There is no file {str(e)!r}: from_parquet takes the path of a file or a folder.") from e
+        raise FileError(f"There is no file {str(e)!r}. Pass the path of a file or a folder.") from e
     except ValueError as e:  # that of pyarrow for a file of another format
         raise DataError(f"{source!r:.80} cannot be read as parquet: {e}") from e
     except _require("pyarrow", "pyarrow").ArrowTypeError as e:
         raise DataError(
-            f"{source!r:.80}: a column is in the files, and in the names of their folders with another type: {e} Give "
-            "pyarrow.dataset.dataset(paths), which takes no columns from the names of folders."
+            f"{source!r:.80}: a column has one type in the files and another in the names of their folders: {e} Pass "
+            "pyarrow.dataset.dataset(paths), which reads no columns from the names of folders."
         ) from e
     if dataset is None or not dataset.files:
         raise DataError(f"There are no files in {source!r}.")
@@ -383,7 +382,7 @@ def from_zarr(X: Any, y: Any = None, *, weight: Any = None) -> ZarrRows:
             raise ArgumentTypeError(f"{name} must be an array or the path of one, got {type(array).__name__}.")
     for name, array in (("y", y), ("weight", weight)):
         if array is not None and array.shape[0] != X.shape[0]:
-            raise DataError(f"X has {X.shape[0]} rows, {name} {array.shape[0]}.")
+            raise DataError(f"X has {X.shape[0]} rows, but {name} has {array.shape[0]}.")
     n_bytes = max(int(np.prod(X.shape[1:])) * X.dtype.itemsize, 1)
     chunk = max((getattr(X, "chunks", None) or (1,))[0], 1)
     return ZarrRows(X, y, weight, chunk * max(1, _PART_BYTES // (n_bytes * chunk)))
@@ -396,9 +395,9 @@ def _opened(array: Any) -> Any:
     try:
         return zarr.open_array(array, mode="r")
     except (FileNotFoundError, ValueError) as e:  # zarr raises a ValueError for a group
-        reason = f" zarr says: {e}" if isinstance(e, ValueError) else ""
+        reason = f" zarr reports: {e}" if isinstance(e, ValueError) else ""
         raise FileError(
-            f"There is no array of zarr {os.fspath(array)!r}: the path of one in a group ends with its name.{reason}"
+            f"There is no zarr array {os.fspath(array)!r}. The path of an array in a group ends with its name.{reason}"
         ) from e
 
 
@@ -431,7 +430,7 @@ class FileRows(NoArray):
         try:
             inspect.signature(self.function).bind(self.files[i])
         except TypeError as e:
-            raise ArgumentTypeError(f"read is called as read(file), and the function differs: {e}.") from e
+            raise ArgumentTypeError(f"read is called as read(file), but it takes other arguments: {e}.") from e
         except ValueError:  # a callable written in C has no signature
             pass
         found = self.function(self.files[i])
@@ -483,11 +482,11 @@ def from_files(
     """
     if isinstance(files, (str, os.PathLike)) or not callable(read):
         raise ArgumentTypeError(
-            f"from_files takes a sequence of files and the function that reads one, got {files!r:.80} and {read!r:.80}."
+            f"from_files expects a sequence of files and a function that reads one, got {files!r:.80} and {read!r:.80}."
         )
     files = tuple(files)
     if n_rows is not None and len(n_rows) != len(files):
-        raise DataError(f"n_rows has {len(n_rows)} entries, there are {len(files)} files.")
+        raise DataError(f"n_rows has {len(n_rows)} entries, but there are {len(files)} files.")
     return FileRows(files, read, {} if n_rows is None else dict(enumerate(map(int, n_rows))))
 
 
@@ -545,18 +544,18 @@ def from_dask(X: Any, y: Any = None, *, weight: Any = None) -> DaskRows:
     for name, value in (("X", X), ("y", y), ("weight", weight)):
         n_axes = getattr(value, "ndim", None) if hasattr(value, "to_delayed") else None
         if not (isinstance(n_axes, int) and n_axes) and (value is not None or name == "X"):
-            raise ArgumentTypeError(f"{name} must be an array or a frame of dask, got {type(value).__name__}.")
+            raise ArgumentTypeError(f"{name} must be a dask array or frame, got {type(value).__name__}.")
     given = [X, y] if weight is None else [X, y, weight]
     lengths = _lengths(X)
     for k, name in enumerate(("y", "weight")[: len(given) - 1], 1):
         if given[k] is None or (found := _lengths(given[k])) == lengths:
             continue
         if sum(found) != sum(lengths):
-            raise DataError(f"X has {sum(lengths)} rows, {name} {sum(found)}.")
+            raise DataError(f"X has {sum(lengths)} rows, but {name} has {sum(found)}.")
         if not hasattr(given[k], "rechunk"):
             raise DataError(
-                f"X and {name} are cut at different rows: make an array of {name}, which is cut as X is, "
-                f"{name}.to_dask_array(lengths=True)."
+                f"X and {name} are partitioned at different rows. Convert {name} to an array, "
+                f"{name}.to_dask_array(lengths=True), which is then partitioned like X."
             )
         known = given[k].compute_chunk_sizes() if np.isnan(given[k].chunks[0]).any() else given[k]
         given[k] = known.rechunk({0: lengths})
