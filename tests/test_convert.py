@@ -232,7 +232,7 @@ def test_weights_by_name_pattern_and_step(wanted, found):
 
 
 def test_a_word_that_fits_no_weight():
-    with pytest.raises(WeightError, match=r"'scaller' is no weight, and no step with one. Did you mean 'scaler'"):
+    with pytest.raises(WeightError, match=r"'scaller' is neither a weight nor a step with one. Did you mean 'scaler'"):
         select_weights(NAMES, ["-scaller"])
 
 

@@ -126,9 +126,13 @@ def test_initial_values_are_those_of_peft():
 
 #: Words; the class and the words of the error.
 WRONG = {
-    "no such weight": ({"weights": "U*"}, WeightError, "'U\\*' is no weight matrix.*MatMul or Gemm.*Known: V, W"),
-    "no matrix": ({"weights": "c"}, WeightError, "'c' is no weight matrix"),
-    "no such other weight": ({"besides": "U"}, WeightError, "'U' is no weight that reaches the output 'Y'"),
+    "no such weight": (
+        {"weights": "U*"},
+        WeightError,
+        "'U\\*' is neither a weight matrix for LoRA.*MatMul or Gemm.*Known: V, W",
+    ),
+    "no matrix": ({"weights": "c"}, WeightError, "'c' is neither a weight matrix"),
+    "no such other weight": ({"besides": "U"}, WeightError, "'U' is neither a weight that the output 'Y' depends on"),
     "rank 0": ({"rank": 0}, ParameterError, "'rank' parameter of LoRA must be an int.*Got 0"),
     "no alpha": ({"alpha": 0}, ParameterError, "'alpha' parameter of LoRA"),
     "an array of words": ({"weights": None}, ParameterError, "'weights' parameter of LoRA"),
@@ -143,13 +147,13 @@ def test_errors(case):
 
 
 def test_what_lora_cannot_go_with():
-    with pytest.raises(ParameterError, match="init='random' draws the weights anew.*init='estimator'"):
+    with pytest.raises(ParameterError, match="init='random' draws new weights.*init='estimator'"):
         adapted().set_params(init="random").fit(X, Y)
     vector = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 21]> m (float[N,6] X) => (float[N,6] Y) <float[6] w = {1,2,3,4,5,6}> '
         "{ Y = Mul(X, w) }"
     )
-    with pytest.raises(WeightError, match="the model has none.*weights_to_train='head'"):
+    with pytest.raises(WeightError, match="the model has none.*weights_to_train to 'head'"):
         OrtGradientRegressor(vector, weights_to_train=LoRA()).fit(X, X)
 
 

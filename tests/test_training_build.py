@@ -48,13 +48,19 @@ ADVICE = [
         "arm64",
         ["onnxruntime 1.31.1", "install onnxruntime-training-cpu."],
     ),
-    ({"onnxruntime": "1.31.1"}, (3, 13), "Linux", "x86_64", ["There is none", "Python 3.13", 'builder="builtin"']),
+    (
+        {"onnxruntime": "1.31.1"},
+        (3, 13),
+        "Linux",
+        "x86_64",
+        ["There is no training build", "Python 3.13", 'builder="builtin"'],
+    ),
     (
         {"onnxruntime-gpu": "1.31.1"},
         (3, 11),
         "Linux",
         "aarch64",
-        ["There is none", "aarch64", "onnxruntime-gpu 1.31.1"],
+        ["There is no training build", "aarch64", "onnxruntime-gpu 1.31.1"],
     ),
     (
         {"onnxruntime": "1.31.1", "onnxruntime-training-cpu": "1.19.2"},
@@ -79,7 +85,7 @@ def test_advice(found, python, system, machine, words):
 def test_without_the_training_build(monkeypatch, module):
     monkeypatch.setitem(sys.modules, "onnxruntime.capi._pybind_state", module)
     assert not training_build.is_available()
-    with pytest.raises(ImportError, match=r"installed: (onnxruntime|no)"):
+    with pytest.raises(ImportError, match=r"Installed: (onnxruntime|no)"):
         onnx_derivative(model("{ Y = Neg(X) }"), builder="onnxruntime-training")
 
 
@@ -302,18 +308,18 @@ def test_loss():
 
 REFUSED = [
     (model("{ Y = Atan(X) }"), "not been registered: Atan"),
-    (model("{ a = Abs(X) Y = Pow(a, X) }"), "'X' had no influence"),
+    (model("{ a = Abs(X) Y = Pow(a, X) }"), "'X' had no effect"),
     (
         model("{ Y = Pad(X, p, w) }", out="float[N,M] Y", weights="int64[4] p = {0,0,0,1}, float w = {1}"),
-        "'w' had no influence",
+        "'w' had no effect",
     ),
     (
         model('{ Y = ScatterElements<axis=0, reduction="add">(X, I, Z) }', "float[N,4] X, int64[N,4] I, float[N,4] Z"),
-        "wrongly with reduction='add'",
+        "incorrectly with reduction='add'",
     ),
     (
         model('{ Y = AveragePool<kernel_shape=[2], auto_pad="SAME_UPPER">(X) }', "float[N,1,4] X", "float[N,1,4] Y"),
-        "wrongly with auto_pad",
+        "incorrectly with auto_pad",
     ),
     (
         model(
@@ -321,7 +327,7 @@ REFUSED = [
             "float[N,1,4,4] X",
             "float[N,1,3,3] Y, int64[N,1,3,3] I",
         ),
-        "wrongly with storage_order",
+        "incorrectly with storage_order",
     ),
     (
         model(
@@ -329,7 +335,7 @@ REFUSED = [
             out="float[N,4] Y, float[N,1] m",
             weights="float[4] s = {1,2,3,4}, float[4] b = {1,2,3,4}",
         ),
-        "as if its output 'm' had no influence",
+        "as if its output 'm' had no effect",
     ),
     (
         model(
@@ -337,7 +343,7 @@ REFUSED = [
             "else_branch = e () => (float[N,4] B) { B = Exp(X) }>(c) }",
             "float[N,4] X, bool c",
         ),
-        "does not derive If",
+        "does not differentiate If",
     ),
 ]
 

@@ -241,9 +241,9 @@ def test_a_classifier():
 
 
 def test_errors():
-    with pytest.raises(ParameterError, match="accumulate is for the solvers of steps"):
+    with pytest.raises(ParameterError, match="accumulate needs a stochastic solver"):
         fitted(2, solver="lbfgs")
     with pytest.raises(ParameterError, match="'accumulate' parameter.*in the range \\[1, inf\\)"):
         OrtGradientRegressor(MLP, accumulate=0).fit(X, y)
-    with pytest.raises(ExportError, match="accumulate=2.*set accumulate=1"):
+    with pytest.raises(ExportError, match="accumulate=2.*Set accumulate=1"):
         fitted(2, dtype="float32").export_training_step("unused")

@@ -258,7 +258,9 @@ def test_texts_whose_encoding_has_the_rows_on_another_axis():
         }"""
     )
     texts = np.array(["a", "b"] * 30, dtype=object)[:, None]
-    with pytest.raises(ModelError, match=r"Texts reach the trained weights: T: STRING\[N,1\]. .* first axis .* rows"):
+    with pytest.raises(
+        ModelError, match=r"Strings reach the trained weights: T: STRING\[N,1\]. .* first axis .* batch axis"
+    ):
         OrtGradientRegressor(onx, **SGD).fit({"T": texts}, y)
 
 

@@ -359,7 +359,7 @@ def test_there_is_one_answer_to_what_can_be_trained():
     assert [w.name for w in trainable_weights(onx)] == ["V"]
     X = normal(20, 4)
     assert list(OrtGradientRegressor(onx, max_iter=1, weights_to_train="all").fit(X, X[:, 0]).weights_) == ["V"]
-    with pytest.raises(WeightError, match="'W' is no weight that reaches the output 'Y'"):
+    with pytest.raises(WeightError, match="'W' is neither a weight that the output 'Y' depends on"):
         OrtGradientRegressor(onx, weights_to_train=["W"]).fit(X, X[:, 0])
 
 

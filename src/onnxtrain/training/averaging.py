@@ -55,27 +55,27 @@ def average_states(
     if isinstance(states, Mapping) or not all(isinstance(state, Mapping) for state in given):
         other = states if isinstance(states, Mapping) else next(s for s in given if not isinstance(s, Mapping))
         raise DataError(
-            "states is a list of states, each a mapping of str to array, as in average_states([a, b]); got "
-            f"{'one' if other is states else 'a'} {type(other).__name__}{'' if other is states else ' in it'}."
+            "states must be a list of states, each a mapping of str to array, as in average_states([a, b]), got "
+            f"{'a single' if other is states else 'an entry of type'} {type(other).__name__}."
         )
     found = [{name: np.asarray(x) for name, x in state.items()} for state in given]
     for i, name, x in ((i, name, x) for i, state in enumerate(found) for name, x in state.items()):
         if x.dtype.kind not in "fiub":
-            raise DataError(f"A state holds arrays of numbers, got {x!r:.80} as {name!r}.")
+            raise DataError(f"A state must contain numeric arrays, got {x!r:.80} for {name!r}.")
         if not np.isfinite(x).all():
             raise DataError(
-                f"{name!r} of state {i} holds values that are not finite: its training diverged. Leave it out."
+                f"{name!r} of state {i} contains values that are not finite: its training diverged. Leave it out."
             )
     if not found:
         raise DataError("There is no state to average.")
     wanted = [1.0] * len(found) if weights is None else weights
     shares = np.array([as_number(w) for w in wanted] if isinstance(wanted, Iterable) else [])
     if shares.shape != (len(found),) or not np.isfinite(shares).all() or (shares < 0).any() or shares.sum() == 0:
-        raise DataError(f"weights must be {len(found)} numbers, none negative, not all zero; got {weights!r}.")
+        raise DataError(f"weights must be {len(found)} non-negative numbers, not all zero, got {weights!r}.")
     shapes = [{name: x.shape for name, x in state.items()} for state in found]
     for i, other in enumerate(shapes):
         if other != shapes[0]:
-            raise DataError(f"The states are of different steps: {shapes[0]} in state 0, {other} in state {i}.")
+            raise DataError(f"The states belong to different steps: {shapes[0]} in state 0, {other} in state {i}.")
     return {name: _mean([state[name] for state in found], shares / shares.sum()) for name in found[0]}
 
 

@@ -126,7 +126,7 @@ class BoundStep:
             session.run_with_iobinding(binding, options)
         except Exception as e:  # see open_session
             if not self._captured:
-                raise DataError(f"onnxruntime cannot run a step of training: {e}") from e
+                raise DataError(f"onnxruntime cannot run a training step: {e}") from e
             self._open(captured=False)  # the input state is unchanged
             self.run(last=last)
             return

@@ -56,13 +56,13 @@ def build_score_gradients(onx: bytes, output: str, feature: str) -> bytes:
     op = graph.builder(model).op
     if (graph.rank(y) or 0) > 2:
         raise ModelError(
-            f"{graph.describe(y)} has scores for each position of a row, too many for a gradient of each: give y for "
-            "that of the loss."
+            f"{graph.describe(y)} has scores for each position of a row, too many for a gradient of each. Pass y to "
+            "get the gradient of the loss."
         )
     scores = y if graph.rank(y) == 2 else op.Reshape(y, [-1, 1])
     width = scores.shape[1]  # type: ignore[index]
     if not isinstance(width, int):
-        raise ModelError(f"The number of columns of {graph.describe(scores)} is not known.")
+        raise ModelError(f"The number of columns of {graph.describe(scores)} is unknown.")
     columns = [op.ReduceSum(op.Gather(scores, k, axis=1), keepdims=0) for k in range(width)]
     outputs = [(f"{feature}_grad_{k}", gradients(model, column, [x])[0]) for k, column in enumerate(columns)]
     model.graph.inputs[:] = [v for v in model.graph.inputs if not v.is_initializer()]

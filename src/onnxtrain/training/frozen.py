@@ -126,8 +126,8 @@ def _checked(pieces: Iterable[dict[str, np.ndarray]], n_rows: int, size: int) ->
         if any(y.shape[:1] != (rows.stop - rows.start,) for y in piece.values()):
             found = ", ".join(f"{name} {y.shape}" for name, y in piece.items())
             raise DataError(
-                f"For {rows.stop - rows.start} rows the model computes {found}: the first axis is not that of the "
-                "rows. Export the model so that each of its values has the rows as its first axis."
+                f"For {rows.stop - rows.start} rows, the model computes {found}, whose first axis is not the batch "
+                "axis. Export the model so that the first axis of each of its values is the batch axis."
             )
         yield piece
 
@@ -242,8 +242,8 @@ def find_front(objective: Objective, refused: frozenset[str] = frozenset()) -> F
     texts = [v for v in border if v.dtype == ir.DataType.STRING]
     if texts:
         raise ModelError(
-            f"Texts reach the trained weights: {graph.describe(texts[0])}. A step takes what they are encoded as, if "
-            "its first axis is that of the rows: export the model so."
+            f"Strings reach the trained weights: {graph.describe(texts[0])}. A step needs encoded strings whose first "
+            "axis is the batch axis. Export the model accordingly."
         )
     passed = tuple(str(v.name) for v in border if v.is_graph_input())
     computed = [(str(v.name), v) for v in border if v.name not in passed]
@@ -412,7 +412,7 @@ def _computed(front: Front, data: TrainingData, place: Place, *, needed: bool) -
     except OSError as e:
         if needed:
             raise FileError(
-                f"What the model makes of the texts is too large for memory, and cannot be written to "
+                f"The encoded strings are too large for memory, and cannot be written to "
                 f"{tempfile.gettempdir()!r}: {e.strerror or e}. Set the environment variable TMPDIR to another folder."
             ) from e
     return None

@@ -85,7 +85,7 @@ def minimize_lbfgs(
     noise = _noise(gradient, l1, eps, tol)
     if not np.isfinite(value):
         raise ConvergenceError(
-            "The loss is infinite or NaN at the initial weights: scale the data, or set init='random'."
+            "The loss is infinite or NaN at the initial weights. Scale the data, or set init='random'."
         )
 
     def callback(intermediate_result: OptimizeResult) -> None:

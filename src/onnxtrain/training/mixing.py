@@ -367,8 +367,8 @@ def _check_shapes(parts: Sequence[TrainingData]) -> None:
         for part in parts[1:]:
             if (shape := part.features[name].shape[1:]) != x.shape[1:]:
                 raise DataError(
-                    f"Rows of {name!r} have the shape {x.shape[1:]} in one part, {shape} in another. Those of several "
-                    "parts are mixed in a batch: let read(i) fill up the rows of all parts to one length."
+                    f"Rows of {name!r} have shape {x.shape[1:]} in one part, but {shape} in another. A batch mixes "
+                    "rows of several parts. Pad the rows of all parts to the same length in read(i)."
                 )
 
 

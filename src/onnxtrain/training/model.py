@@ -262,7 +262,7 @@ def _weights_of(model: ir.Model, *outputs: tuple[ir.Value, Scores]) -> list[ir.V
 
 def _no_weights(model: ir.Model, chosen: ir.Value, *, converted: bool) -> WeightError:
     """Return the error for an output that depends on no weight, with the remedy for ONNX models."""
-    remedy = "" if converted else " Train another output by output=, or give the model a layer to train by head='new'."
+    remedy = "" if converted else " Train another output with output=..., or add a layer to train with head='new'."
     return WeightError(f"The model has no weight between its inputs and its output {chosen.name!r}.{remedy}")
 
 
@@ -274,8 +274,8 @@ def _check_labels(model: ir.Model, n_labels: int) -> None:
     for value in model.graph.outputs:
         if not graph.is_float(value) and (graph.rank(value) == 1 or graph.static_shape(value) == (1,)):
             raise ModelError(
-                f"The model chooses one class a row, {graph.describe(value)}; y has {n_labels} labels a row. "
-                "Hand over a model with a Sigmoid for each label, such as MLPClassifier fitted on indicators."
+                f"The model predicts one class per row, {graph.describe(value)}, but y has {n_labels} labels per row. "
+                "Pass a model with a Sigmoid per label, such as MLPClassifier fitted on an indicator matrix."
             )
 
 
@@ -449,7 +449,7 @@ def choose_weights(model: TrainableModel, wanted: str | Sequence[str] | None, *,
         names = list(model.default)
     else:
         of = model.weights if converted else model.default
-        names = select_weights(model.weights, wanted, f"weight that reaches the output {model.output!r}", of=of)
+        names = select_weights(model.weights, wanted, f"weight that the output {model.output!r} depends on", of=of)
     if not names:
         raise WeightError(f"There is no weight to train: {_none_left(model, wanted)}")
     return tuple(names)
@@ -459,12 +459,12 @@ def _none_left(model: TrainableModel, wanted: object) -> str:
     """Return why no weight is left to train, and the remedy."""
     if model.weights and wanted is not None:
         some = ", ".join(list(model.weights)[:10])
-        return f"weights_to_train={wanted!r:.80} leaves none of {some}. Name some of them."
+        return f"weights_to_train={wanted!r:.80} selects none of {some}. Name some of them."
     operators = {node.op_type for node in model.graph().graph.node}
     quantized = operators & {"DequantizeLinear", "MatMulInteger", "ConvInteger", "MatMulNBits"}
-    return "the model has none of its own between its inputs and its output; name others in weights_to_train." + (
-        " Those of a model that is quantized when it is run are "
-        "integers: quantize the model it was made from in the format QDQ (onnxruntime's quantize_static)."
+    return "the model has no parameters between its inputs and its output. Name other weights in weights_to_train." + (
+        " Weights of a dynamically quantized model are integers. Quantize the original model in the QDQ format instead "
+        "(onnxruntime's quantize_static)."
         if quantized
         else ""
     )

@@ -179,8 +179,8 @@ class PartedData:
         n_held_out = tuple(np.diff(ends).tolist())
         if not 0 < ends[-1] < self.n_rows:
             raise DataError(
-                f"early_stopping=True holds out validation_fraction={fraction} of the {self.n_rows} rows, "
-                f"{ends[-1]}: {self.n_rows - ends[-1]} are left. Set early_stopping=False, or give X_val."
+                f"early_stopping=True holds out {ends[-1]} of {self.n_rows} rows (validation_fraction={fraction}), so "
+                f"{self.n_rows - ends[-1]} are left. Set early_stopping=False, or pass X_val."
             )
         seeds = tuple(random_state.randint(2**31, size=len(self.sizes)).tolist())
         trained, held_out = (
@@ -221,13 +221,13 @@ class PartedData:
         """Return a part like :meth:`_taken`; raise if its rows, weights or labels differ from the first pass."""
         data = self._taken(i, part)
         if data.n_rows != self.sizes[i]:
-            raise changed(i, f"{data.n_rows} rows count, {self.sizes[i]} did")
+            raise changed(i, f"{data.n_rows} of its rows count, but {self.sizes[i]} did before")
         if self.weights is not None and not math.isclose(data.total_weight, self.weights[i], rel_tol=_ROUNDED):
-            raise changed(i, f"its sample weights sum to {data.total_weight:.6g}, it was {self.weights[i]:.6g}")
+            raise changed(i, f"its sample weights sum to {data.total_weight:.6g}, but to {self.weights[i]:.6g} before")
         if self.shares is not None:
             found, label = np.bincount(data.label[:, 0].astype(np.int64)), np.rint(self.shares[i] * len(data.label))
             if not np.array_equal(np.trim_zeros(found, "b"), np.trim_zeros(label, "b")):
-                raise changed(i, "its rows are of other classes")
+                raise changed(i, "its rows have other classes")
         return data
 
     @property
@@ -283,8 +283,8 @@ class PartedData:
 def changed(i: int, how: str) -> DataError:
     """Return the error for a part that has changed during the fit."""
     return DataError(
-        f"Part {i} has changed during the fit: {how}. Each epoch reads the parts again, and they must be the same: "
-        "write new rows elsewhere, or fit again."
+        f"Part {i} has changed during the fit: {how}. Each epoch reads the parts again, so they must not change. "
+        "Write new rows elsewhere, or fit again."
     )
 
 

@@ -136,12 +136,12 @@ _OF_ANOTHER_WAY: dict[str, Any] = {
 
 def _checked(arrays: Mapping[str, Any], expected: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return arrays after checking their names, shapes and types."""
-    for names, problem in ((expected.keys() - arrays.keys(), "lacks"), (arrays.keys() - expected.keys(), "has also")):
+    for names, problem in ((expected.keys() - arrays.keys(), "lacks"), (arrays.keys() - expected.keys(), "also has")):
         if names:
             raise DataError(
-                f"The state {problem} {', '.join(sorted(names))}. Expected {', '.join(sorted(expected))}; got "
-                f"{', '.join(sorted(arrays)) or 'none'}. It comes from a step of another estimator, or of "
-                "one with another solver."
+                f"The state {problem} {', '.join(sorted(names))}. Expected {', '.join(sorted(expected))}, got "
+                f"{', '.join(sorted(arrays)) or 'none'}. It comes from a step of another estimator, "
+                "or with another solver."
             )
     found = {}
     for name, like in expected.items():
@@ -149,11 +149,11 @@ def _checked(arrays: Mapping[str, Any], expected: Mapping[str, np.ndarray]) -> d
         if array.shape != like.shape:
             raise DataError(f"{name} of the state has shape {array.shape}, expected {like.shape}.")
         if array.dtype.kind not in "fiu":
-            raise DataError(f"{name} of the state has the type {array.dtype}, expected {like.dtype}.")
+            raise DataError(f"{name} of the state has dtype {array.dtype}, expected {like.dtype}.")
         if not np.isfinite(array).all():
-            raise DataError(f"{name} of the state holds values that are not finite: the training diverged.")
+            raise DataError(f"{name} of the state contains values that are not finite: the training diverged.")
         if like.dtype.kind == "i" and not (array.item() == int(array.item()) and 1 <= array.item() < 2**31):
-            raise DataError(f"{name} of the state is {array.tolist()}: it is the number of the next step, from 1 on.")
+            raise DataError(f"{name} of the state must be the number of the next step, 1 or more, got {array}.")
         found[name] = array.astype(like.dtype)
     return found
 
@@ -231,8 +231,8 @@ def _step_of(
     """Return the step that is fed the rows of a batch, and the strengths of its penalties."""
     if settings.accumulate > 1:
         raise ExportError(
-            f"accumulate={settings.accumulate} sums the gradients of batches; an exported step updates the weights by "
-            "each: set accumulate=1, and give it larger ones."
+            f"accumulate={settings.accumulate} sums the gradients of batches, but an exported step updates the weights "
+            "after each batch. Set accumulate=1, and pass larger batches."
         )
     arguments, strengths = settings.of_steps(objective.penalized)
     step = kept(build_step, optimizer)(
@@ -246,7 +246,7 @@ def _step_of(
         **arguments,
     )
     if "label" not in step.inputs:
-        raise ExportError("The loss does not read y, which an exported step takes: add 0 * y_true to it.")
+        raise ExportError("The loss does not read y, but an exported step takes y. Add 0 * y_true to the loss.")
     return step, strengths
 
 
@@ -356,7 +356,7 @@ def _take_scalars(op: Op, old: ir.Value, scalars: Sequence[ir.Value], strengths:
 
 def _fill(model: ir.Model, constants: Mapping[str, np.ndarray], file: str) -> None:
     """Convert inputs of a model to initializers with the given values, in place."""
-    _check_size(file, constants.values(), "train a smaller model, the part of it that differs, or its head alone")
+    _check_size(file, constants.values(), "Train a smaller model, only the part of it that differs, or only its head")
     for value in [v for v in model.graph.inputs if v.name in constants]:
         model.graph.inputs.remove(value)
         value.const_value = ir.Tensor(constants[str(value.name)], dtype=value.dtype, name=value.name)
@@ -367,7 +367,7 @@ def _check_size(file: str, arrays: Iterable[np.ndarray], remedy: str) -> None:
     """Raise an ExportError if arrays exceed the size of a file; for browsers, there are no external data files."""
     n_bytes = sum(x.nbytes for x in arrays)
     if n_bytes >= MOST_BYTES:
-        raise ExportError(f"{file} would hold {n_bytes / 1e9:.2f} GB, and an ONNX file less than 2.15 GB: {remedy}.")
+        raise ExportError(f"{file} would be {n_bytes / 1e9:.2f} GB, but an ONNX file must be below 2.15 GB. {remedy}.")
 
 
 def frozen_part(onx: bytes, constants: Mapping[str, np.ndarray]) -> bytes:
@@ -430,7 +430,7 @@ def state_model(arrays: Mapping[str, np.ndarray]) -> onnx.ModelProto:
     nodes, shapes = [], []
     same = {name for name, x in arrays.items() if x.size > 1 and (x == x.flat[0]).all()}
     _check_size(
-        "init.onnx", [x for name, x in arrays.items() if name not in same], "train fewer weights (weights_to_train=...)"
+        "init.onnx", [x for name, x in arrays.items() if name not in same], "Train fewer weights (weights_to_train=...)"
     )
     for name, x in arrays.items():
         if name in same:  # most often an optimizer slot
@@ -450,7 +450,7 @@ def check_runs_on(target: str, onx: bytes, name: str) -> None:
         return
     proto = onnx.load_model_from_string(onx)
     for problem in (*_operators_without_kernel(proto, target), *_doubles(proto)):
-        raise ExportError(f"{name} cannot be written for {target!r}: it holds {problem}. target='cpu' runs everywhere.")
+        raise ExportError(f"{name} cannot be written for {target!r}: it has {problem}. target='cpu' runs everywhere.")
 
 
 def _operators_without_kernel(proto: onnx.ModelProto, target: str) -> Iterable[str]:
@@ -458,13 +458,13 @@ def _operators_without_kernel(proto: onnx.ModelProto, target: str) -> Iterable[s
         if node.domain not in ("", "ai.onnx"):
             yield f"{node.domain}.{node.op_type}, an operator outside ai.onnx"
     for found in nodes_on_host(target, proto):
-        why = "with Indices, of which the gradient of a MaxPool is made" if found.op_type == "MaxPool" else _CHANNELS
+        why = "with Indices, which the gradient of a MaxPool needs" if found.op_type == "MaxPool" else _CHANNELS
         yield f"{found.op_type} {why}"
 
 
 _CHANNELS = (
-    "of a number of channels for which onnxruntime's results are wrong, or may be: in the gradient of filters it is "
-    "that of the rows of a batch (weights_to_train='head' trains none)"
+    "with a number of channels for which onnxruntime's results are or may be wrong; in the gradient of filters, this "
+    "is the number of rows of a batch (weights_to_train='head' trains no filters)"
 )
 
 

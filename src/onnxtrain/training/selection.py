@@ -72,5 +72,5 @@ def _fitting(names: Sequence[str], word: str, what: str) -> list[str]:
     found = [n for n in names if plain in ("all", n) or fnmatchcase(n, plain) or n.startswith(f"{plain}.")]
     if not found and not (word.startswith("-") and any(c in plain for c in "*?[")):
         steps = {n.rpartition(".")[0] for n in names} - {""}
-        raise WeightError(f"{plain!r} is no {what}, and no step with one. {did_you_mean(plain, [*names, *steps])}")
+        raise WeightError(f"{plain!r} is neither a {what} nor a step with one. {did_you_mean(plain, [*names, *steps])}")
     return found

@@ -73,7 +73,7 @@ def staged_graph(objective: Objective, settings: Settings, last: str, *, weighte
     l1_of, l2_of = columns("l1", tuple(l1)), columns("l2", tuple(l2))
     optimizer = settings.optimizer
     if last == "optimizer" and optimizer is None:
-        raise OptimizerError("solver='lbfgs' has no step to draw: part is 'model', 'loss' or 'gradient' for it.")
+        raise OptimizerError("solver='lbfgs' has no step to draw. Set part to 'model', 'loss' or 'gradient'.")
     names = ("share", *l1_of.values(), *l2_of.values()) if optimizer is None else scalar_names(optimizer, l1_of, l2_of)
     scalars = {name: g.add_input(name, (1, 1)) for name in dict.fromkeys(names)}
     value, _ = objective_of_batch(g, scalars, l1_of, l2_of, with_l1=not isinstance(optimizer, Proximal))

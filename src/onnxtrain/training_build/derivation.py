@@ -60,7 +60,8 @@ def derive(
     found = model.opset_imports.get("", 0)
     if found > graphs.OPSET:
         raise GradientError(
-            f'The model needs opset {found}, onnxruntime-training reads {graphs.OPSET} at most. Use builder="builtin".'
+            f"The model needs opset {found}, but onnxruntime-training reads {graphs.OPSET} at most. "
+            'Use builder="builtin".'
         )
     result = _Derivation(model, inputs, weights, loss).build(options)
     check_kernels(result)
@@ -186,7 +187,7 @@ class _Derivation:
         yields = [node for node in model.graph if node.op_type == "YieldOp"]
         if options & KEEP_YIELD_OP:
             if not yields:
-                raise GradientError("No output depends on what is differentiated: there is nothing to derive.")
+                raise GradientError("No output depends on the values to differentiate, so there is no gradient.")
             self._copy_passed_on(yields)
             return self._gradients(yields)
         taken = {*self.user_name.values(), *self.output_names}

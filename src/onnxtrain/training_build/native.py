@@ -54,8 +54,8 @@ def advice(found: Mapping[str, str], python: Sequence[int], system: str, machine
     Examples
     --------
     >>> print(advice({"onnxruntime": "1.31.1"}, (3, 14), "Linux", "aarch64"))
-    The training build of onnxruntime is not installed; installed: onnxruntime 1.31.1. There is none for
-    Python 3.14 on Linux aarch64: use builder="builtin", or Python 3.12 or older on Linux x86_64, macOS or Windows.
+    The training build of onnxruntime is not installed. Installed: onnxruntime 1.31.1. There is no training build for
+    Python 3.14 on Linux aarch64. Use builder="builtin", or Python 3.12 or older on Linux x86_64, macOS or Windows.
     """
     listed = ", ".join(f"{name} {version}" for name, version in found.items()) or "no onnxruntime at all"
     training = [name for name in found if "training" in name]
@@ -67,12 +67,12 @@ def advice(found: Mapping[str, str], python: Sequence[int], system: str, machine
     where = f"Python {python[0]}.{python[1]} on {system} {machine}"
     if not extras:
         return (
-            f"{reason}; installed: {listed}. There is none for\n{where}: "
-            'use builder="builtin", or Python 3.12 or older on Linux x86_64, macOS or Windows.'
+            f"{reason}. Installed: {listed}. There is no training build for\n{where}. "
+            'Use builder="builtin", or Python 3.12 or older on Linux x86_64, macOS or Windows.'
         )
     removal = f"pip uninstall -y {' '.join(found)} && " if found else ""
     commands = " or ".join(f"{removal}pip install onnxruntime-{extra}" for extra in extras)
-    return f'{reason}; installed: {listed}. On {where} this works: {commands}. Or use builder="builtin".'
+    return f'{reason}. Installed: {listed}. On {where}, run {commands}. Or use builder="builtin".'
 
 
 def _fits(
@@ -145,7 +145,8 @@ def _refused(e: Exception) -> GradientError:
     # the text before the mark is the location and signature of a C++ function
     for mark in ("was false. ", "const ", "Logger&) ", "Configuration&)> "):
         said = said.rsplit(mark, 1)[-1]
-    return GradientError(f'onnxruntime-training cannot derive this model: {said.strip(" .")}. Use builder="builtin".')
+    reason = said.strip(" .")
+    return GradientError(f'onnxruntime-training cannot differentiate this model: {reason}. Use builder="builtin".')
 
 
 def check_kernels(onx: onnx.ModelProto) -> None:
@@ -163,5 +164,6 @@ def check_kernels(onx: onnx.ModelProto) -> None:
         onnxruntime.InferenceSession(onx.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except Exception as e:  # onnxruntime's exceptions have no common base but Exception
         raise GradientError(
-            f'onnxruntime-training derived a graph that it cannot run: {str(e).splitlines()[0]}. Use builder="builtin".'
+            f"onnxruntime-training built a gradient graph that it cannot run: {str(e).splitlines()[0]}. "
+            'Use builder="builtin".'
         ) from e

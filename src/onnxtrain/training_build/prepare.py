@@ -145,68 +145,68 @@ def _operands(node: ir.Node) -> list[ir.Value]:
 
 
 def _batch_normalization(node: ir.Node) -> str:
-    return "wrongly, and computes other outputs than the model"
+    return "incorrectly, and computes other outputs than the model"
 
 
 def _clip(node: ir.Node) -> str:
     moving = any(constant(bound) is None for bound in _operands(node)[1:])
-    return "wrongly with bounds that are no constants" if moving else ""
+    return "incorrectly if bounds are not constant" if moving else ""
 
 
 def _concat(node: ir.Node) -> str:
     """Return the reason for Concat: its gradient, SplitTraining, is accepted for every type and fails at run time."""
-    return "" if node.outputs[0].dtype in (None, ir.DataType.FLOAT) else "in float32 only"
+    return "" if node.outputs[0].dtype in (None, ir.DataType.FLOAT) else "only in float32"
 
 
 def _dropout(node: ir.Node) -> str:
-    return "wrongly outside training"
+    return "incorrectly outside training"
 
 
 def _gelu(node: ir.Node) -> str:
-    return "by tanh as if it were exact" if attribute(node, "approximate", "none") == "tanh" else ""
+    return "with approximate='tanh' as if it were exact" if attribute(node, "approximate", "none") == "tanh" else ""
 
 
 def _further_outputs(node: ir.Node) -> str:
     used = [y.name for y in node.outputs[1:] if y.uses() or y.is_graph_output()]
-    return f"as if its output {used[0]!r} had no influence" if used else ""
+    return f"as if its output {used[0]!r} had no effect" if used else ""
 
 
 def _layer_normalization(node: ir.Node) -> str:
     has_bias = len(node.inputs) > 2 and node.inputs[2] is not None
-    return _further_outputs(node) if has_bias else "with a bias only"
+    return _further_outputs(node) if has_bias else "only with a bias"
 
 
 def _matmul(node: ir.Node) -> str:
-    return "wrongly by a vector, or by what may be one" if rank(_operands(node)[1]) in (None, 1) else ""
+    return "incorrectly if the second operand is or may be a vector" if rank(_operands(node)[1]) in (None, 1) else ""
 
 
 def _pooling(node: ir.Node) -> str:
     axes, dilated = rank(_operands(node)[0]), max(attribute(node, "dilations", []), default=1) > 1
     padding = attribute(node, "auto_pad", "NOTSET")
     if node.op_type != "MaxPool" and padding.startswith("SAME"):
-        return f"wrongly with auto_pad={padding!r}"
+        return f"incorrectly with auto_pad={padding!r}"
     if node.op_type == "AveragePool" and (dilated or axes in (None, 5)):
-        return "wrongly with dilations or three spatial axes"
+        return "incorrectly with dilations or three spatial axes"
     if node.op_type == "MaxPool" and dilated and axes in (None, 5):
-        return "wrongly with dilations and three spatial axes"
-    return "wrongly with storage_order=1" if attribute(node, "storage_order", 0) else ""
+        return "incorrectly with dilations and three spatial axes"
+    return "incorrectly with storage_order=1" if attribute(node, "storage_order", 0) else ""
 
 
 def _pow(node: ir.Node) -> str:
     x, exponent = _operands(node)
     if x.dtype != exponent.dtype:
-        return "only with an exponent of the type of its base"
-    return "" if same_shape(x, node.outputs[0]) else "wrongly with a base that is broadcast, or may be"
+        return "only if the exponent has the type of the base"
+    return "" if same_shape(x, node.outputs[0]) else "incorrectly if the base is or may be broadcast"
 
 
 def _scatter(node: ir.Node) -> str:
     reduction = attribute(node, "reduction", "none")
-    return f"wrongly with reduction={reduction!r}" if reduction != "none" else ""
+    return f"incorrectly with reduction={reduction!r}" if reduction != "none" else ""
 
 
 def _split(node: ir.Node) -> str:
     unused = [y for y in node.outputs if not y.uses() and not y.is_graph_output()]
-    return "wrongly with an output that nothing uses" if unused else ""
+    return "incorrectly if an output is unused" if unused else ""
 
 
 def _transpose(node: ir.Node) -> str:
@@ -215,7 +215,7 @@ def _transpose(node: ir.Node) -> str:
 
 def _where(node: ir.Node) -> str:
     whole = all(constant(x) is not None or same_shape(x, node.outputs[0]) for x in _operands(node)[1:])
-    return "" if whole else "wrongly with operands that are broadcast, or may be"
+    return "" if whole else "incorrectly if operands are or may be broadcast"
 
 
 #: operator -> function of a node that returns the reason; empty if the gradient of this form is correct
@@ -246,13 +246,13 @@ def refuse(node: ir.Node, active: set[ir.Value]) -> None:
         return
     if holds_graphs(node):  # with a loss, onnxruntime-training aborts the process
         raise GradientError(
-            f'onnxruntime-training does not derive {node.op_type} (node {node.name!r}). Use builder="builtin".'
+            f'onnxruntime-training does not differentiate {node.op_type} (node {node.name!r}). Use builder="builtin".'
         )
     reason = WRONG.get(node.op_type, lambda _: "")(node)
     ignored = [x.name for i, x in enumerate(node.inputs) if x in active and i in IGNORED.get(node.op_type, ())]
     if ignored:
-        reason = f"as if its input {ignored[0]!r} had no influence"
+        reason = f"as if its input {ignored[0]!r} had no effect"
     if reason:
         raise GradientError(
-            f'onnxruntime-training derives {node.op_type} (node {node.name!r}) {reason}. Use builder="builtin".'
+            f'onnxruntime-training differentiates {node.op_type} (node {node.name!r}) {reason}. Use builder="builtin".'
         )
