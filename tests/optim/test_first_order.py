@@ -231,8 +231,8 @@ def test_an_optimizer_is_a_value(row):
         (lambda: Adagrad(initial_accumulator_value=float("inf")), "Adagrad: initial_accumulator_value"),
         (lambda: Adagrad(epsilon=0), "Adagrad: epsilon"),
         (lambda: make_optimizer("adan"), "Unknown solver 'adan'. Did you mean 'adam'"),
-        (lambda: make_optimizer(Adam), r"got the class Adam: write Adam\(\)"),
-        (lambda: make_optimizer(0.1), "Expected the name of a solver .*got 0.1"),
+        (lambda: make_optimizer(Adam), r"got the class Adam. Pass Adam\(\)"),
+        (lambda: make_optimizer(0.1), "Expected a solver name .*got 0.1"),
     ],
 )
 def test_errors_say_what_to_do(make, message):

@@ -107,7 +107,7 @@ def test_a_schedule_is_a_value(schedule):
     "make, message",
     [
         (lambda: make_schedule("cosin"), "Unknown learning rate schedule 'cosin'. Did you mean 'cosine'"),
-        (lambda: make_schedule(Cosine), r"write Cosine\(\)"),
+        (lambda: make_schedule(Cosine), r"Pass Cosine\(\)"),
         (lambda: make_schedule(None), "learning_rate must be a number, one of constant, .* got None"),
         (lambda: make_schedule([0.1]), "learning_rate must be a number"),
         (lambda: make_schedule(0.0), r"learning_rate must be a number in \(0, inf\), got 0.0"),

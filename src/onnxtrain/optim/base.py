@@ -334,10 +334,10 @@ def make_optimizer(solver: str | Optimizer) -> Optimizer:
     if isinstance(solver, str):
         return OPTIMIZERS.find(solver)()
     if isinstance(solver, type) and issubclass(solver, Optimizer):
-        raise OptimizerError(f"Expected an optimizer, got the class {solver.__name__}: write {solver.__name__}().")
-    schedule = " A schedule is given as learning_rate=." if isinstance(solver, NamesItsParameters) else ""
+        raise OptimizerError(f"Expected an optimizer, got the class {solver.__name__}. Pass {solver.__name__}().")
+    schedule = " Pass a schedule as learning_rate=." if isinstance(solver, NamesItsParameters) else ""
     raise OptimizerError(
-        f"Expected the name of a solver ({', '.join(sorted([*OPTIMIZERS, 'lbfgs']))}) or an optimizer such as "
+        f"Expected a solver name ({', '.join(sorted([*OPTIMIZERS, 'lbfgs']))}) or an optimizer such as "
         f"SGD(momentum=0.9), got {solver!r}.{schedule}{several('solver', solver)}"
     )
 
@@ -357,20 +357,20 @@ def updated(
         inspect.signature(optimizer.update).bind(op, w, dw, slots, *scalars, **l1)
     except TypeError as e:
         raise OptimizerError(
-            f"{name}.update is called as update(op, w, dw, slots, learning_rate), and the method differs: {e}."
+            f"{name}.update is called as update(op, w, dw, slots, learning_rate), but takes other arguments: {e}."
         ) from e
     found: Any = optimizer.update(op, w, dw, slots, *scalars, **l1)
     pair = isinstance(found, (tuple, list)) and len(found) == 2 and isinstance(found[1], (tuple, list))
     new = [found[0], *found[1]] if pair else []
     if len(new) != 1 + n_slots or not all(isinstance(x, ir.Value) for x in new):
         raise OptimizerError(
-            f"{name}.update must return the weight and a tuple of its slots, {n_slots} here, got {found!r:.80}. Its "
-            "last line is return w, slots."
+            f"{name}.update must return the weight and a tuple of its slots, {n_slots} here, got {found!r:.80}. End it "
+            "with return w, slots."
         )
     for value in new:
         if static_shape(value) and static_shape(w) and static_shape(value) != static_shape(w):
             raise OptimizerError(
-                f"{name}.update must return values of the shape of the weight, {static_shape(w)}, got one of "
-                f"{static_shape(value)}: an update is elementwise."
+                f"{name}.update must return values with the shape of the weight, {static_shape(w)}, got shape "
+                f"{static_shape(value)}. An update is elementwise."
             )
     return new

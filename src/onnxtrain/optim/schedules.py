@@ -307,7 +307,7 @@ class Custom(Schedule):
             inspect.signature(self.function).bind(step)
         except TypeError as e:
             raise OptimizerError(
-                f"The learning rate is called as function(step), and the function differs: {e}."
+                f"The learning rate is called as function(step), but the function takes other arguments: {e}."
             ) from e
         call = f"{getattr(self.function, '__name__', self.function)!s}({step})"
         try:
@@ -355,7 +355,8 @@ def make_schedule(learning_rate: LearningRate) -> Schedule:
     if isinstance(learning_rate, str):
         return _of_name(learning_rate)
     if isinstance(learning_rate, type):
-        raise OptimizerError(f"Expected a schedule, got the class: write {learning_rate.__name__}().")
+        name = learning_rate.__name__
+        raise OptimizerError(f"Expected a schedule, got the class {name}. Pass {name}().")
     if callable(learning_rate):
         return Custom(learning_rate)
     if isinstance(learning_rate, numbers.Real):
@@ -363,7 +364,7 @@ def make_schedule(learning_rate: LearningRate) -> Schedule:
             raise OptimizerError(f"learning_rate must be a number in (0, inf), got {learning_rate!r}.")
         return Constant(learning_rate)
     if isinstance(learning_rate, Optimizer):
-        raise OptimizerError(f"learning_rate={learning_rate!r} is an optimizer: give it as solver=.")
+        raise OptimizerError(f"learning_rate={learning_rate!r} is an optimizer. Pass it as solver=.")
     raise OptimizerError(
         f"learning_rate must be a number, one of {', '.join(SCHEDULES)}, a schedule or a function of the step, "
         f"got {learning_rate!r}.{several('learning_rate', learning_rate)}"
@@ -373,7 +374,7 @@ def make_schedule(learning_rate: LearningRate) -> Schedule:
 def _of_name(name: str) -> Schedule:
     """Return the schedule named `name`, with its defaults."""
     if re.fullmatch(r"\s*[\d.]+(e-?\d+)?\s*", name, re.IGNORECASE):
-        raise OptimizerError(f"learning_rate is the text {name!r}: give the number, learning_rate={name.strip()}.")
+        raise OptimizerError(f"learning_rate is the string {name!r}. Pass the number, learning_rate={name.strip()}.")
     return SCHEDULES.find(name)()
 
 

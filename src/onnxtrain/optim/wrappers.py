@@ -65,11 +65,11 @@ class Proximal(Optimizer):
 
     def __post_init__(self) -> None:
         if not isinstance(self.optimizer, Optimizer):
-            raise OptimizerError(f"Proximal takes an optimizer, as in Proximal(SGD()), got {self.optimizer!r:.80}.")
+            raise OptimizerError(f"Proximal expects an optimizer, as in Proximal(SGD()), got {self.optimizer!r:.80}.")
         if type(self.optimizer).pull is Optimizer.pull:
             raise OptimizerError(
-                f"{type(self.optimizer).__name__} has no proximal step: give it the methods pull and metric of "
-                "onnxtrain.optim.Optimizer, or leave the l1 penalty in the loss with l1_method='penalty'."
+                f"{type(self.optimizer).__name__} has no proximal step. Give it the methods pull and metric of "
+                "onnxtrain.optim.Optimizer, or keep the l1 penalty in the loss with l1_method='penalty'."
             )
 
     @property

@@ -195,7 +195,7 @@ KINDS = {
         options=(("use_tf32", "0"),),
         numbered=True,
         package="onnxruntime-gpu[cuda,cudnn]",
-        needs="It needs an NVIDIA driver, CUDA and cuDNN; [cuda,cudnn] behind its name brings the latter two.",
+        needs="It needs an NVIDIA driver, CUDA and cuDNN; the extras [cuda,cudnn] install the latter two.",
         prepare="preload_dlls",  # since 1.21
     ),
     "webgpu": Kind(
@@ -249,8 +249,8 @@ class Device:
             return ["CPUExecutionProvider"]
         if _FIRST_USER.get(self.kind, os.getpid()) != os.getpid():
             raise DeviceError(
-                "this process was forked from one that has used the device. Start it another way, "
-                "multiprocessing.get_context('spawn') or joblib, or use device='cpu' in it"
+                "this process was forked from one that has used the device. Start it with "
+                "multiprocessing.get_context('spawn') or joblib instead, or use device='cpu' in it"
             )
         kind = KINDS[self.kind]
         options: dict[str, Any] = {"device_id": self.index} if kind.numbered else {}
@@ -380,8 +380,8 @@ def find_device(name: str) -> Device:
     kind = found and _ALIASES.get(found["kind"], found["kind"])
     if found is None or kind is None or (found["index"] and not KINDS[kind].numbered):
         raise DeviceError(
-            f"Unknown device {name!r}. Known: 'cpu', 'cuda', 'cuda:1', ..., 'webgpu', 'auto'. No other execution "
-            f"provider of onnxruntime has been tried; a GPU of any make is 'webgpu'.{_meant(name)}"
+            f"Unknown device {name!r}. Known: 'cpu', 'cuda', 'cuda:1', ..., 'webgpu', 'auto'. Other execution "
+            f"providers of onnxruntime are untested; a GPU of any vendor is 'webgpu'.{_meant(name)}"
         )
     device = Device(kind, int(found["index"] or 0))
     fault = _fault(device.kind, device.index, os.getpid())
@@ -410,7 +410,7 @@ def _fault(kind: str, index: int, process: int) -> str | None:
     present = onnxruntime.get_available_providers()
     if row.provider not in present:
         remedy = f"The plug-in {row.plugin} cannot be used here: {problem}" if problem else _remedy(row)
-        return f"needs the {row.provider} of onnxruntime; present: {', '.join(present)}. {remedy}"
+        return f"needs the {row.provider} of onnxruntime, but this build has only {', '.join(present)}. {remedy}"
     # a build for GPUs lists the provider even without a GPU
     said = io.StringIO()
     try:

@@ -102,7 +102,7 @@ def open_session(
             raise
         # up to 1.19 a product is fused into an operator without float64 kernel
         if "FusedMatMul" not in str(e):
-            warn(f"{e}. With fewer rearrangements of its graph it can.", RuntimeWarning)
+            warn(f"{e}. It is loaded with fewer graph optimizations instead.", RuntimeWarning)
         return session
 
 
@@ -184,7 +184,7 @@ def _in_float64(content: bytes, problem: str) -> str:
     types = {v.type.tensor_type.elem_type for v in graph.input} | {v.data_type for v in graph.initializer}
     if onnx.TensorProto.DOUBLE not in types:
         return ""
-    return f". It has no {found[1] or found[2]} for float64: set dtype='float32'"
+    return f". It has no {found[1] or found[2]} for float64. Set dtype='float32'"
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,7 @@ def run_session(
 
 
 #: The remedy for a category that is unknown to the OneHotEncoder of a model.
-_UNKNOWN = " X has a category that the encoder was not fitted on: OneHotEncoder(handle_unknown='ignore') takes any."
+_UNKNOWN = " X has a category that the encoder was not fitted on. OneHotEncoder(handle_unknown='ignore') takes any."
 
 
 def _integers(feeds: Mapping[str, Any]) -> str:
@@ -291,7 +291,7 @@ def _integers(feeds: Mapping[str, Any]) -> str:
         for name, x in feeds.items()
         if isinstance(x, np.ndarray) and x.dtype.kind in "iu" and x.ndim and x.size
     ]
-    return f" Inputs of integers: {'; '.join(found[:8])}." if found else ""
+    return f" Integer inputs: {'; '.join(found[:8])}." if found else ""
 
 
 Session: TypeAlias = onnxruntime.InferenceSession
