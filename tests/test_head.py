@@ -234,9 +234,9 @@ def test_the_head_of_a_model_as_it_is():
 
 def test_the_number_of_classes_names_the_parameter():
     X, scores = images()
-    with pytest.raises(DataError, match="has 2 classes, y has 3: a, b, c. head='new'"):
+    with pytest.raises(DataError, match="has 2 classes, but y has 3: a, b, c. Set head='new'"):
         OrtGradientClassifier(BODY).fit(X, np.array(["a", "b", "c"])[scores.argmax(axis=1)])
-    with pytest.raises(ParameterError, match="head='new' replaces the last layer of an ONNX model, got Ridge"):
+    with pytest.raises(ParameterError, match="head='new' replaces the last layer of an ONNX model, but got Ridge"):
         OrtGradientRegressor(Ridge(), head="new").fit(X, scores[:, 0])
 
 
@@ -256,7 +256,7 @@ def test_classes_to_come_have_an_output():
 
 #: Labels, how they are given; the words of the error.
 LABELS = {
-    "one class": (lambda m, X: m.fit(X, np.ones(60, int)), "y has one class, 1. A classifier needs two"),
+    "one class": (lambda m, X: m.fit(X, np.ones(60, int)), "y has one class, 1. A classifier needs at least two"),
     "one text": (lambda m, X: m.fit(X, np.full(60, "b")), "y has one class, 'b'. .* classes="),
     "one class to come": (lambda m, X: m.partial_fit(X, np.ones(60, int), classes=[1]), "y has one class, 1. "),
     "others than said": (
@@ -265,7 +265,7 @@ LABELS = {
     ),
     "none that the model has": (
         lambda m, X: m.set_params(head="keep").fit(X, np.full(60, 2)),
-        "model has 2 classes, y has 1: 2. A classifier needs two .* classes=",
+        "model has 2 classes, but y has 1: 2. A classifier needs at least two .* classes=",
     ),
 }
 
@@ -304,7 +304,7 @@ def test_all_values_that_an_error_proposes_work():
 
 @pytest.mark.parametrize("estimator", [OrtGradientClassifier, OrtGradientRegressor])
 def test_features_are_those_of_a_new_head(estimator):
-    with pytest.raises(ParameterError, match="features='hb' names .*: set head='new', or features=None"):
+    with pytest.raises(ParameterError, match="features='hb' names .*Set head='new', or features=None"):
         estimator(BODY, features="hb").fit(images()[0], np.arange(60) % 2)
 
 
@@ -425,7 +425,7 @@ def test_models_that_have_labels_or_cannot_have_them():
     X, scores = images()
     own = OrtGradientClassifier(max_iter=3).fit(X, scores.argmax(axis=1))
     assert own.get_trained_onnx(labels=True) == own.get_trained_onnx()
-    with pytest.raises(ParameterError, match="labels=True is for classifiers"):
+    with pytest.raises(ParameterError, match="labels=True is only for classifiers"):
         OrtGradientRegressor(BODY, output="Y", max_iter=0).fit(X, scores[:, :2]).get_trained_onnx(labels=True)
 
 

@@ -225,9 +225,12 @@ ODD = {
     "a huge input": (model(inputs=f"float[N, {2**60}] X"), "Incompatible dimensions"),
     "an output without columns": (
         changed(lambda onx: with_dims(3, 0)(onx), outputs="float[N, 0] Y"),
-        r"'Y' is empty, of the shape \(6, 0\) for 6 rows: train another one, by output=",
+        r"'Y' is empty: it has shape \(6, 0\) for 6 rows. Pass output=",
     ),
-    "a weight without rows": (changed(with_dims(0, 2), inputs="float[N, 0] X"), "X has 3 features, the model takes 0"),
+    "a weight without rows": (
+        changed(with_dims(0, 2), inputs="float[N, 0] X"),
+        "X has 3 features, but the model takes 0",
+    ),
     "a quantized weight of booleans": (
         changed(with_flags, nodes="V = DequantizeLinear(B, s) A = MatMul(X, W) C = MatMul(X, V) Y = Add(A, C)"),
         "DequantizeLinear",
@@ -248,7 +251,7 @@ ODD = {
     ),
     "a sequence as output": (
         model("P = MatMul(X, W) Y = SequenceConstruct(P, P)", outputs="seq(float[N, 2]) Y"),
-        "Train another output by output=",
+        "Train another output with output=",
     ),
     "a name that is a path": (changed(with_name("/a/../b")), None),
     "a name in any script": (changed(with_name("gewicht/é∂\u202e😀")), None),
@@ -284,7 +287,7 @@ def test_graphs_that_nobody_would_write(onx, words, tmp_path):
 
 def test_an_output_without_the_declared_columns():
     onx = changed(with_dims(3, 0))
-    with pytest.raises(ModelError, match=r"'Y' is empty, of the shape \(6, 0\) for 6 rows"):
+    with pytest.raises(ModelError, match=r"'Y' is empty: it has shape \(6, 0\) for 6 rows"):
         OrtGradientClassifier(onx).fit(X, [0, 1] * 3)
 
 

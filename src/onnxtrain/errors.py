@@ -164,7 +164,7 @@ class WeightError(OnnxTrainError, ValueError):
     >>> OrtGradientRegressor(weights_to_train=["coeff"]).fit([[0.0], [1.0]], [0.0, 1.0])
     Traceback (most recent call last):
         ...
-    onnxtrain.errors.WeightError: 'coeff' is no weight that reaches the output ... Did you mean 'coef'? ...
+    onnxtrain.errors.WeightError: 'coeff' is neither a weight that the output ... Did you mean 'coef'? ...
     """
 
 
@@ -203,7 +203,7 @@ class DataError(OnnxTrainError, ValueError):
     >>> OrtGradientRegressor(loss="poisson").fit([[0.0], [1.0]], [-1.0, 1.0])
     Traceback (most recent call last):
         ...
-    onnxtrain.errors.DataError: The loss 'poisson' takes y >= 0, got -1.
+    onnxtrain.errors.DataError: The loss 'poisson' requires y >= 0, got -1.
     """
 
 

@@ -220,7 +220,9 @@ def test_of_classes_with_equally_many_votes_the_first_is_predicted(kind, tmp_pat
 
 def test_scores_of_pairs_of_classes_are_refused():
     fitted = SVC(decision_function_shape="ovo").fit(WINE, KIND)
-    with pytest.raises(ConversionError, match=r"each pair of classes.* set_params\(decision_function_shape='ovr'\)"):
+    with pytest.raises(
+        ConversionError, match=r"one score per pair of classes.* set_params\(decision_function_shape='ovr'\)"
+    ):
         OrtGradientClassifier(fitted).fit(WINE, KIND)
     expected = fitted.predict(WINE)
     start = OrtGradientClassifier(fitted.set_params(decision_function_shape="ovr"), max_iter=0).fit(WINE, KIND)
@@ -236,7 +238,7 @@ def test_distances_of_rows_far_from_zero_keep_their_digits():
 
 def test_scores_of_support_vectors_are_compared_to_their_digits():
     fitted = NuSVC().fit(WINE, KIND)  # dual coefficients of 1050 and of both signs
-    with pytest.raises(ConversionError, match="float32 holds too few digits.*dtype='float64'"):
+    with pytest.raises(ConversionError, match="float32 has too few digits.*dtype='float64'"):
         OrtGradientClassifier(fitted).fit(WINE, KIND)
     start = trained(OrtGradientClassifier, fitted, WINE, KIND, max_iter=1, learning_rate=1e-30, dtype="float64")
     np.testing.assert_array_equal(start.predict(WINE), fitted.predict(WINE))
@@ -275,7 +277,9 @@ def test_a_class_without_weights_names_one_that_has_some(estimator, remedy, agai
     "trees", [DecisionTreeClassifier(max_depth=3), RandomForestClassifier(3, max_depth=3, random_state=0)], ids=str
 )
 def test_trees_of_several_labels_name_those_of_each(trees):
-    with pytest.raises(WeightError, match=r"no weight.* MultiOutputClassifier\(\w+\(\.\.\.\)\) has leaves for each"):
+    with pytest.raises(
+        WeightError, match=r"no weight.* MultiOutputClassifier\(\w+\(\.\.\.\)\), which has separate leaves for each"
+    ):
         OrtGradientClassifier(clone(trees).fit(WINE, LABELS)).fit(WINE, LABELS)
     fitted = MultiOutputClassifier(trees).fit(WINE, LABELS)
     tuned = trained(OrtGradientClassifier, fitted, WINE, LABELS[::-1], max_iter=5)
@@ -316,7 +320,7 @@ def test_neighbours_equally_far_are_named_with_the_remedy():
             OrtGradientRegressor(model, max_iter=1).fit(rows[:n], targets[:n])
     small = (0.1 * rows).astype(np.float32)
     model = RadiusNeighborsRegressor(0.1 * np.sqrt(3)).fit(small, targets)
-    with pytest.raises(ConversionError, match="train in dtype='float64'"):
+    with pytest.raises(ConversionError, match="Set dtype='float64'"):
         OrtGradientRegressor(model, max_iter=1).fit(small, targets)
     tuned = OrtGradientRegressor(model, max_iter=0, dtype="float64").fit(small, targets)
     np.testing.assert_allclose(tuned.predict(small), model.predict(small), rtol=1e-6)

@@ -178,7 +178,7 @@ def test_probabilities_that_are_an_input_are_seen_in_the_rows(capsys):
     assert fitted.output_is_ == "probabilities"
     np.testing.assert_allclose(fitted.losses(SHARES, THREE), minus_log(SHARES @ WEIGHTS["S"], THREE), rtol=1e-3)
     assert OrtGradientClassifier(onx, max_iter=0, verbose=2).fit(X, THREE).output_is_ == "scores"
-    assert capsys.readouterr().out == "The output 'Y' is taken for scores, as the rows show.\n"
+    assert capsys.readouterr().out == "The output 'Y' is read as scores, as the rows show.\n"
 
 
 def test_without_rows_an_open_output_is_probabilities_of_the_loss_of_probabilities():
@@ -205,7 +205,9 @@ def test_the_user_says_what_the_output_is():
     fitted = OrtGradientClassifier(onx, max_iter=0, output_is="scores").fit(X, THREE)
     assert fitted.output_is_ == "scores"
     np.testing.assert_allclose(fitted.losses(X, THREE), minus_log(softmax(p), THREE), rtol=1e-4)
-    with pytest.raises(ModelError, match=r"output_is='probabilities', but the output 'Y' leaves \[0, 1\].* in row"):
+    with pytest.raises(
+        ModelError, match=r"output_is='probabilities', but the output 'Y' has values outside \[0, 1\].* in row"
+    ):
         OrtGradientClassifier(model(SCORES["a last layer"]), output_is="probabilities").fit(X, THREE)
     with pytest.raises(ParameterError, match="output_is"):
         OrtGradientClassifier(onx, output_is="logits").fit(X, THREE)
@@ -216,7 +218,7 @@ def test_the_user_says_what_the_output_is():
 def test_one_column_between_0_and_1_may_be_either():
     onx = model("(float[n, 4] X) => (float[n, 1] Y) { Y = MatMul(X, s) }")
     onx.graph.initializer.append(onnx.numpy_helper.from_array(np.array([[0.1], [0.9], [0.3], [0.6]], np.float32), "s"))
-    with pytest.warns(UserWarning, match="lies between 0 and 1 on the rows.*taken for scores. Say output_is="):
+    with pytest.warns(UserWarning, match="lies between 0 and 1 on the rows.*read as scores. Set output_is="):
         fitted = OrtGradientClassifier(onx, max_iter=0).fit(SHARES, TWO)
     p = run(onx, {"X": SHARES})[0]
     np.testing.assert_allclose(fitted.losses(SHARES, TWO), minus_log(softmax(p), TWO), rtol=1e-4)
@@ -227,28 +229,28 @@ def test_one_column_between_0_and_1_may_be_either():
 ONE_COLUMN = "(float[n, 4] X) => (float[n, 1] Y)"
 HUNDRED = "h = Constant <value_float = 100.0> ()"
 
-#: Outputs that are taken for scores, and what is said of them.
+#: Outputs that are read as scores, and what is said of them.
 DOUBTFUL = {
     "percentages": (
         f"{K} {{ Z = MatMul(X, W) P = Softmax <axis = 1> (Z) {HUNDRED} Y = Mul(P, h) }}",
-        "The rows of the output 'Y' sum to 100, .*taken for scores. Divide it by 100 in the model, or say output_is=",
+        "The rows of the output 'Y' sum to 100, .*read as scores. Divide it by 100 in the model, or set output_is=",
     ),
     "negative logarithms": (
         f"{K} {{ Z = MatMul(X, W) P = LogSoftmax <axis = 1> (Z) Y = Neg(P) }}",
-        r"The rows of exp\(-Y\) sum to one.*the class is that of the largest. Make it a natural logarithm, or say",
+        r"The rows of exp\(-Y\) sum to one.*the class is that of the largest. Make it a natural logarithm, or set",
     ),
     "logarithms to base 2": (
         f"{K} {{ Z = MatMul(X, W) P = LogSoftmax <axis = 1> (Z) "
         "h = Constant <value_float = 0.6931472> () Y = Div(P, h) }",
-        r"The rows of 2 \*\* Y sum to one.*Make it a natural logarithm, or say",
+        r"The rows of 2 \*\* Y sum to one.*Make it a natural logarithm, or set",
     ),
     "a percentage": (
         f"{ONE_COLUMN} {{ Z = MatMul(X, w) P = Sigmoid(Z) {HUNDRED} Y = Mul(P, h) }}",
-        "'Y' is never negative, .* the same in every row. Make it a score or a probability, or say",
+        "'Y' is never negative, .* the same for every row. Make it a score or a probability, or set",
     ),
     "a logarithm": (
         f"{ONE_COLUMN} {{ Z = MatMul(X, w) P = Sigmoid(Z) Y = Log(P) }}",
-        "'Y' is never positive, .* the same in every row.",
+        "'Y' is never positive, .* the same for every row.",
     ),
 }
 
@@ -264,7 +266,7 @@ def test_scores_that_may_be_something_else_are_named(text, words):
 
 def test_percentages_of_labels_are_named():
     onx = model(f"{K} {{ Z = MatMul(X, W) P = Sigmoid(Z) {HUNDRED} Y = Mul(P, h) }}")
-    with pytest.warns(UserWarning, match="'Y' is never negative, .* the same in every row"):
+    with pytest.warns(UserWarning, match="'Y' is never negative, .* the same for every row"):
         OrtGradientClassifier(onx, max_iter=0).fit(X, np.eye(3, dtype=int)[THREE])
 
 
@@ -371,7 +373,7 @@ def test_a_regressor_is_no_classifier(fitted):
     if fitted:
         numbers.fit(X, TWO), classes.fit(X, TWO)
     with pytest.raises(
-        ParameterError, match="Pipeline is a regressor, which predicts numbers: train it with OrtGradientReg"
+        ParameterError, match="Pipeline is a regressor, which predicts numbers. Train it with OrtGradientReg"
     ):
         OrtGradientClassifier(numbers).fit(X, TWO)
     with pytest.raises(
@@ -384,11 +386,11 @@ def test_a_regressor_is_no_classifier(fitted):
 
 def test_a_model_of_labels_is_no_regressor():
     with pytest.raises(
-        DataError, match="The model is a classifier, its labels are 'a', 'b', 'c': train it with OrtGrad"
+        DataError, match="The model is a classifier with the labels 'a', 'b', 'c'. Train it with OrtGrad"
     ):
         OrtGradientRegressor(labelled()).fit(X, TWO)
     with pytest.raises(
-        DataError, match="y has 1 columns, the output 'Y' of the model holds the probabilities of 3 classes"
+        DataError, match="y has 1 columns, but the output 'Y' of the model contains the probabilities of 3 classes"
     ):
         OrtGradientRegressor(model(PROBABILITIES["softmax"])).fit(X, TWO)
     brier = OrtGradientRegressor(model(PROBABILITIES["softmax"]), max_iter=2).fit(X, np.eye(3)[THREE])

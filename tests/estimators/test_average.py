@@ -54,7 +54,7 @@ def test_a_warm_start_goes_on_from_the_weights_themselves(kept, tmp_path):
 
 
 def test_lbfgs_has_nothing_to_average():
-    with pytest.raises(ParameterError, match="average is for the solvers of steps"):
+    with pytest.raises(ParameterError, match="average needs a stochastic solver"):
         OrtGradientClassifier(solver="lbfgs", average=True).fit(X, y > 150)
     with pytest.raises(ParameterError, match="The 'average' parameter"):
         OrtGradientRegressor(average=1.5).fit(X, y)

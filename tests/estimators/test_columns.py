@@ -113,7 +113,7 @@ def test_rows_without_names():
         warnings.simplefilter("ignore")
         ours = OrtGradientRegressor(piped(columns=(0, 1)), max_iter=0).fit(NUMBERS, Y)
         np.testing.assert_allclose(ours.predict(NUMBERS.to_numpy()), ours.predict(NUMBERS))
-        with pytest.raises(DataError, match="X has 2 features, the model takes 3|expecting 3 features"):
+        with pytest.raises(DataError, match="X has 2 features, but the model takes 3|expecting 3 features"):
             ours.predict(NUMBERS.to_numpy()[:, :2])
         ours = OrtGradientRegressor(piped(texts=True), max_iter=0).fit(TEXTS, Y)
         with pytest.raises(DataError, match="inputs a, b, c, t: give X as a DataFrame"):

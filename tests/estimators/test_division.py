@@ -221,7 +221,7 @@ def test_an_estimator_that_shows_its_pipelines_other_columns_is_refused():
 
 def test_votes_have_no_derivative():
     model = VotingClassifier([("a", words(LOGISTIC)), ("b", words(MultinomialNB()))])
-    with pytest.raises(WeightError, match="VotingClassifier counts votes.*voting='soft' averages probabilities"):
+    with pytest.raises(WeightError, match="VotingClassifier counts votes.*voting='soft' for mean probabilities"):
         tuned(model, TEXTS, MARKS, max_iter=0)
     tuned(clone(model).set_params(voting="soft"), TEXTS, MARKS, max_iter=0)
 

@@ -75,26 +75,38 @@ PARAMETERS = [
     (dict(clip_norm=0.0), ParameterError, "The 'clip_norm' parameter"),
     (dict(device="tpu"), DeviceError, "Unknown device 'tpu'. Known: 'cpu', 'cuda'"),
     (dict(weights_to_train="coeff"), WeightError, "Did you mean 'coef'"),
-    (dict(weights_to_train=["coef", "bias"]), WeightError, "'bias' is no weight that reaches the output"),
-    (dict(weights_to_train=[LoRA()]), ParameterError, "in a list: give it alone, weights_to_train=LoRA"),
-    (dict(weights_to_train=["coef", 1]), ParameterError, "holds 1: give names, .* w in trainable_weights"),
+    (dict(weights_to_train=["coef", "bias"]), WeightError, "'bias' is neither a weight that the output"),
+    (dict(weights_to_train=[LoRA()]), ParameterError, "in a list. Pass it alone, weights_to_train=LoRA"),
+    (
+        dict(weights_to_train=["coef", 1]),
+        ParameterError,
+        "must contain names, patterns or steps, got 1.* w in trainable_weights",
+    ),
     (dict(weights_to_train=[]), WeightError, "There is no weight to train"),
     (
         dict(estimator=QUANTIZED),
         WeightError,
-        "Those of a model that is quantized when it is run are integers: quantize the model it was made from in the",
+        "Weights of a dynamically quantized model are integers. Quantize the original model in the QDQ",
     ),
     (dict(penalty={"coeff": 1.0}), WeightError, "The penalty is on 'coeff', which is not trained. Did you mean 'coef'"),
     (dict(penalty={"coef": -1.0}), LossError, "must be a finite number >= 0"),
     (dict(penalty={"coef": {"l3": 1.0}}), LossError, "l3"),
-    (dict(estimator=LinearRegression), ParameterError, r"estimator is the class LinearRegression: give an instance"),
+    (
+        dict(estimator=LinearRegression),
+        ParameterError,
+        r"estimator must be an instance, got the class LinearRegression",
+    ),
     (dict(estimator=3), ParameterError, "estimator must be a scikit-learn estimator, an onnx.ModelProto"),
     (dict(estimator="nowhere.onnx"), ModelError, "There is no file 'nowhere.onnx'"),
     (dict(estimator=b"no model"), ModelError, "cannot be read as an ONNX model"),
     (dict(estimator=TWO_OUTPUTS), ModelError, "several floating-point outputs: A: FLOAT"),
     (dict(estimator=TWO_OUTPUTS, output="C"), ModelError, "C"),
     (dict(estimator=NO_WEIGHT), WeightError, "no weight between its inputs and its output 'Y'"),
-    (dict(estimator=APART, weights_to_train=["V"]), WeightError, "'V' is no weight that reaches the output 'Y'"),
+    (
+        dict(estimator=APART, weights_to_train=["V"]),
+        WeightError,
+        "'V' is neither a weight that the output 'Y' depends on",
+    ),
 ]
 
 
@@ -120,7 +132,7 @@ HALF_QUANTIZED = model(
 
 
 def test_quantized_weights_beside_others():
-    with pytest.warns(UserWarning, match=r"Quantized weights of the model: 1 \(Q\).* Train the floating-point model"):
+    with pytest.warns(UserWarning, match=r"The model has quantized weights: 1 \(Q\).* Train the floating-point model"):
         ours = OrtGradientRegressor(HALF_QUANTIZED, max_iter=2).fit(X, y)
     ours.partial_fit(X, y)
     assert list(ours.weights_) == ["b"]
@@ -131,7 +143,7 @@ def test_no_gpu_is_an_error_before_any_work():
     if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
         pytest.skip("this onnxruntime was built for GPUs")
     with pytest.raises(
-        DeviceError, match=r"CUDAExecutionProvider .*present: .*CPUExecutionProvider.*onnxruntime-gpu\[cuda,cudnn\]"
+        DeviceError, match=r"CUDAExecutionProvider .*has only .*CPUExecutionProvider.*onnxruntime-gpu\[cuda,cudnn\]"
     ):
         OrtGradientRegressor(device="cuda").fit(X, y)
 
@@ -165,9 +177,9 @@ FITTED = LinearRegression().fit(X, y)
 @pytest.mark.parametrize(
     "X, y, message",
     [
-        (X[:, :4], y, "X has 4 features, LinearRegression was fitted on 10"),
+        (X[:, :4], y, "X has 4 features, but LinearRegression was fitted on 10"),
         (X[:, :4], y, "X has 4 features"),
-        (X, np.stack([y, y], axis=1), "y has 2 columns, the model has 1 outputs"),
+        (X, np.stack([y, y], axis=1), "y has 2 columns, but the model has 1 outputs"),
     ],
 )
 def test_rows_that_do_not_fit_the_model(X, y, message):
@@ -182,8 +194,8 @@ def test_rows_that_do_not_fit_the_model(X, y, message):
         (np.full(len(X), -1.0), "Negative values"),
         (np.ones(3), "sample_weight"),
         (spoiled(np.ones(len(X)), np.nan), "NaN"),
-        (1e-46 * np.arange(len(X)), "out of the range of float32: divide all by one number"),
-        (1e37 * np.arange(len(X)), "out of the range of float32"),
+        (1e-46 * np.arange(len(X)), "outside the range of float32. Divide all weights by a constant"),
+        (1e37 * np.arange(len(X)), "outside the range of float32"),
     ],
 )
 def test_sample_weights(weight, message):
@@ -194,7 +206,7 @@ def test_sample_weights(weight, message):
 @pytest.mark.parametrize("weight", [-1, np.nan, np.inf, "a"])
 def test_weights_of_classes_are_finite_and_not_negative(weight):
     """A loss of negative weight has no minimum."""
-    with pytest.raises(ParameterError, match=rf"not negative, got {weight!r} for 1"):
+    with pytest.raises(ParameterError, match=rf"non-negative numbers, got {weight!r} for 1"):
         OrtGradientClassifier(class_weight={0: 1, 1: weight}).fit(IRIS, SPECIES)
 
 
@@ -213,13 +225,13 @@ def test_equal_sample_weights_may_be_tiny():
 
 def test_classes_the_model_does_not_know():
     fitted = LogisticRegression(max_iter=500).fit(IRIS, SPECIES)
-    with pytest.raises(DataError, match=r"labels the model does not know: 7"):
+    with pytest.raises(DataError, match=r"labels that the model does not know: 7"):
         OrtGradientClassifier(fitted).fit(IRIS, np.where(SPECIES == 2, 7, SPECIES))
 
 
 def test_a_model_with_other_classes():
     onx = model("g (float[N, 4] X) => (float[N, 2] Y) <float[4, 2] W = {1, 1, 1, 1, 1, 1, 1, 1}> { Y = MatMul(X, W) }")
-    with pytest.raises(DataError, match="The model has 2 classes, y has 3: 0, 1, 2"):
+    with pytest.raises(DataError, match="The model has 2 classes, but y has 3: 0, 1, 2"):
         OrtGradientClassifier(onx).fit(IRIS, SPECIES)
 
 
@@ -250,11 +262,11 @@ def test_an_error_in_a_second_fit_keeps_the_first():
 
 
 LABELS = [
-    ("poisson", {}, -1.0, "The loss 'poisson' takes y >= 0, got -1"),
-    ("gamma", {}, 0.0, "The loss 'gamma' takes y > 0, got 0"),
-    ("tweedie", {}, -1.0, "The loss 'tweedie' takes y >= 0, got -1"),
-    ("tweedie", {"power": 2.5}, 0.0, "The loss 'tweedie' takes y > 0, got 0"),
-    ("squared_error", {}, "low", "y must hold numbers, got text such as '"),
+    ("poisson", {}, -1.0, "The loss 'poisson' requires y >= 0, got -1"),
+    ("gamma", {}, 0.0, "The loss 'gamma' requires y > 0, got 0"),
+    ("tweedie", {}, -1.0, "The loss 'tweedie' requires y >= 0, got -1"),
+    ("tweedie", {"power": 2.5}, 0.0, "The loss 'tweedie' requires y > 0, got 0"),
+    ("squared_error", {}, "low", "y must be numeric, got the string '"),
 ]
 
 

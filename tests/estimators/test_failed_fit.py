@@ -19,7 +19,7 @@ FAILURES = {
     "weights": (OrtGradientRegressor, (X[:, :2], y, -np.ones(150)), {}, "Negative values"),
     "validation": (OrtGradientRegressor, (X[:, :2], y), VALIDATION, "X has 3 features"),
     "labels": (OrtGradientClassifier, (X[:, :2], X[:, 0]), {}, "Unknown label type"),
-    "several labels": (OrtGradientClassifier, (X[:, :2], np.tile([0, 2], (150, 1))), {}, "2 columns and the values"),
+    "several labels": (OrtGradientClassifier, (X[:, :2], np.tile([0, 2], (150, 1))), {}, "2 columns with the values"),
 }
 
 

@@ -230,7 +230,7 @@ def test_training_does_not_go_on_with_another_model(changed, method, diabetes):
     expected = model.predict(X)
     (name,) = changed
     before = getattr(model, name)
-    with pytest.raises(ParameterError, match=rf"^{name}.*begin anew by fit with warm_start=False"):
+    with pytest.raises(ParameterError, match=rf"^{name}.*[Ss]tart anew with fit and warm_start=False"):
         getattr(model.set_params(**changed), method)(X, y)
     np.testing.assert_array_equal(model.predict(X), expected)
     assert getattr(model.set_params(**{name: before}), method)(X, y).n_iter_ == 2

@@ -207,7 +207,7 @@ def test_rows_of_many_digits_behind_a_scaler_stay_in_one_graph():
 def test_float32_is_named_where_it_is_the_cause_and_float64_works(name):
     model, (X, y) = REFUSED[name]
     model = clone(model).fit(X, y)
-    with pytest.raises(ConversionError, match="float32 holds too few digits of what it computes.*dtype='float64'") as e:
+    with pytest.raises(ConversionError, match="float32 has too few digits for what it computes.*dtype='float64'") as e:
         tuned(model, (X, y))
     assert "Its converter" not in str(e.value)
     method = "predict_proba" if is_classifier(model) else "predict"

@@ -738,7 +738,7 @@ def test_the_columns_have_the_labels_that_the_file_stores(nodes, outputs):
     model = OrtGradientClassifier(onx, max_iter=5, random_state=0).fit(X, y)
     assert model.classes_.tolist() == names.tolist()
     assert model.score(X, y) > 0.95
-    with pytest.raises(DataError, match=r"y has labels the model does not know: 0, 1, 2. Known: ant, mole, zebra"):
+    with pytest.raises(DataError, match=r"y has labels that the model does not know: 0, 1, 2. Known: ant, mole, zebra"):
         OrtGradientClassifier(onx).fit(X, np.argmax(X @ W, axis=1))
 
 
@@ -749,7 +749,7 @@ def test_a_table_without_one_label_for_each_column_is_refused(labels):
         W=drawn(4, 3),
         names=np.array(labels),
     )
-    with pytest.raises(DataError, match=f"The model has 3 classes, and stores {len(labels)} labels .*: 3, "):
+    with pytest.raises(DataError, match=f"The model has 3 classes, but stores {len(labels)} labels .*: 3, "):
         OrtGradientClassifier(onx).fit(X, np.where(SIZE > 0, 3, 5))
 
 

@@ -218,7 +218,7 @@ def test_elsewhere_nothing_is_drawn(monkeypatch):
         m.setattr(builtins, "__import__", no_matplotlib)
         line(max_iter=3).fit(X, y, callback=live)
     assert live.plot().lines_[0].get_ydata().tolist() == live.loss
-    with pytest.raises(ParameterError, match="every is a number of epochs, 1 or more, got 0"):
+    with pytest.raises(ParameterError, match="every must be an integer, 1 or more, got 0. It is a number of epochs"):
         LiveLossCurve(every=0)
 
 

@@ -137,7 +137,7 @@ def test_columns_that_lose_their_digits_in_float32(offset, step, loses, form):
     [
         (1.7e9, 100, "float32 rounds y by up to .* of its range.*Subtract an offset from y and add it"),
         (0, 1e-50, "float32 rounds y by up to .* of its range"),
-        (0, 1e-30, "The range of y is .*: squares of such numbers are 0 in float32. Multiply y by a number"),
+        (0, 1e-30, "The range of y is .*, and squares of such numbers are 0 in float32. Multiply y by a constant"),
         (1e4, 100, None),
         (0, 1e-12, None),
         (1e12, 0, None),

@@ -52,7 +52,7 @@ def test_gradient_of_each_score(classifier):
 
 
 def test_gradient_with_respect_to_what_is_not_there(regressor):
-    with pytest.raises(DataError, match="The model has no input 'coefs_0'; it has X"):
+    with pytest.raises(DataError, match="The model has no input 'coefs_0'. Its inputs are X"):
         regressor.gradient(X, wrt="coefs_0")
 
 
@@ -80,7 +80,7 @@ def test_networks_and_onnx_have_no_coefficients(regressor):
     assert not hasattr(regressor, "coef_")
     model = OrtGradientRegressor(regressor.get_trained_onnx(), max_iter=1).fit(X, y)
     assert not hasattr(model, "coef_")
-    with pytest.raises(ExportError, match="The model came as ONNX"):
+    with pytest.raises(ExportError, match="the model was passed as ONNX"):
         model.to_sklearn()
 
 

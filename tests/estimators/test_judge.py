@@ -86,8 +86,11 @@ def test_two_classes_of_a_machine_are_one_score():
 BAD_LABELS = {
     "real numbers": (Y, "Unknown label type"),
     "two columns": (np.c_[NAMES, NAMES], "multiclass-multioutput"),
-    "bytes": (NAMES.astype("S"), "Labels must be of one type"),
-    "numbers and strings": (np.array(["a", 1] * 6 + ["a"], dtype=object), "Labels must be of one type.*int, str"),
+    "bytes": (NAMES.astype("S"), "Labels must be all numbers or all strings"),
+    "numbers and strings": (
+        np.array(["a", 1] * 6 + ["a"], dtype=object),
+        "Labels must be all numbers or all strings.*int, str",
+    ),
 }
 
 

@@ -234,39 +234,47 @@ CALLS = [
     (
         lambda _: C(loss="mse").fit(IRIS, SPECIES),
         LossError,
-        "It is called 'squared_error' here, and is for numbers, as OrtG",
+        "It is called 'squared_error' here and is for numbers, with OrtG",
     ),
     (
         lambda _: R(loss="bce").fit(X, y),
         LossError,
-        "It is called 'log' here, and is for classes, as OrtGradientClassifier",
+        "It is called 'log' here and is for classes, with OrtGradientClassifier",
     ),
     (
         lambda _: C(loss="l2").fit(IRIS, SPECIES),
         LossError,
-        "The loss 'l2' is for numbers, as OrtGradientRegressor has them",
+        "The loss 'l2' is for numbers. Use it with OrtGradientRegressor, or",
     ),
     (lambda _: R(loss=None).fit(X, y), LossError, "loss must be a name or a function, got None"),
     # solvers and rates
     (lambda _: R(solver="L-BFGS-B").fit(X, y), OptimizerError, "Did you mean 'lbfgs'?"),
     (lambda _: R(solver="sag").fit(X, y), OptimizerError, "Did you mean 'sgd'?"),
     (lambda _: R(solver=None).fit(X, y), OptimizerError, "(adagrad, adam, adamw, lbfgs, rmsprop, sgd)"),
-    (lambda _: R(solver=SGD).fit(X, y), OptimizerError, "got the class SGD: write SGD()"),
+    (lambda _: R(solver=SGD).fit(X, y), OptimizerError, "got the class SGD. Pass SGD()"),
     (lambda _: R(learning_rate=-1).fit(X, y), OptimizerError, "learning_rate must be a number in (0, inf), got -1."),
     (
         lambda _: R(learning_rate=float("nan")).fit(X, y),
         OptimizerError,
         "learning_rate must be a number in (0, inf), got nan.",
     ),
-    (lambda _: R(learning_rate="0.1").fit(X, y), OptimizerError, "the text '0.1': give the number, learning_rate=0.1."),
+    (
+        lambda _: R(learning_rate="0.1").fit(X, y),
+        OptimizerError,
+        "the string '0.1'. Pass the number, learning_rate=0.1.",
+    ),
     (
         lambda _: R(learning_rate=lambda: 0.1).fit(X, y),
         OptimizerError,
-        "is called as function(step), and the function differs",
+        "is called as function(step), but the function takes other arguments",
     ),
-    (lambda _: R(learning_rate=Cosine).fit(X, y), OptimizerError, "Expected a schedule, got the class: write Cosine()"),
+    (
+        lambda _: R(learning_rate=Cosine).fit(X, y),
+        OptimizerError,
+        "Expected a schedule, got the class Cosine. Pass Cosine()",
+    ),
     # models
-    (lambda _: R(Ridge).fit(X, y), ParameterError, "estimator is the class Ridge: give an instance, Ridge()"),
+    (lambda _: R(Ridge).fit(X, y), ParameterError, "estimator must be an instance, got the class Ridge. Pass Ridge()"),
     (
         lambda _: R("ridge").fit(X, y),
         ModelError,
@@ -276,16 +284,16 @@ CALLS = [
     (
         lambda _: R(LINE.graph).fit(X, y),
         ParameterError,
-        "of type GraphProto, a part or a copy of a model: give the onnx.ModelProto",
+        "estimator must be a whole model, got a GraphProto. Pass the onnx.ModelProto",
     ),
     (lambda _: R(KMeans()).fit(X, y), ParameterError, "KMeans is a clusterer, which learns without y"),
-    (lambda _: R(R()).fit(X, y), ParameterError, "estimator is itself an OrtGradientRegressor: hand over its model"),
-    (lambda _: R(LogisticRegression()).fit(X, y), ParameterError, "train it with OrtGradientClassifier"),
-    (lambda _: C(Ridge()).fit(IRIS, SPECIES), ParameterError, "train it with OrtGradientRegressor"),
+    (lambda _: R(R()).fit(X, y), ParameterError, "estimator is itself an OrtGradientRegressor. Pass its model"),
+    (lambda _: R(LogisticRegression()).fit(X, y), ParameterError, "Train it with OrtGradientClassifier"),
+    (lambda _: C(Ridge()).fit(IRIS, SPECIES), ParameterError, "Train it with OrtGradientRegressor"),
     (
         lambda _: R(inputs={"a": 1}).fit(X, y),
         ParameterError,
-        "about the inputs of an ONNX model, got no estimator: leave it out",
+        "applies to the inputs of an ONNX model, but got no estimator. Leave it out",
     ),
     (
         lambda _: C(NETWORK, output="proba").fit(IRIS, SPECIES),
@@ -320,7 +328,7 @@ CALLS = [
     (
         lambda _: R(TWO, output="a").fit(X, np.stack([y] * 10, 1)),
         WeightError,
-        "Train another output by output=, or give the model a layer to train by head='new'.",
+        "Train another output with output=..., or add a layer to train with head='new'.",
     ),
     (
         lambda _: R(onnx_model("(float[n, 10] X) => (int64[n, 10] a) { a = Cast<to = 7>(X) }")).fit(X, y),
@@ -352,7 +360,7 @@ CALLS = [
     (
         lambda _: R().fit((row for row in X), y),
         ArgumentTypeError,
-        "which can be read once, and each epoch needs a pass over all rows. Give parts that can be read again: onnxtrain.rows",
+        "which can be read only once, but each epoch needs a pass over all rows. Pass parts that can be read again: onnxtrain.rows",
     ),
     (
         lambda _: R(Ridge()).fit({"a": X[:, 0]}, y),
@@ -364,9 +372,9 @@ CALLS = [
     (
         lambda _: R().fit([["a"], ["b"]], [1.0, 2.0]),
         DataError,
-        "The rows hold text, the model takes numbers: put an encoder",
+        "The rows contain strings, but the model takes numbers. Put an encoder",
     ),
-    (lambda _: R(LINE).fit(X[:, :4], y), DataError, "X has 4 features, the model takes 10"),
+    (lambda _: R(LINE).fit(X[:, :4], y), DataError, "X has 4 features, but the model takes 10"),
     (lambda r: r.predict(X[:, :3]), DataError, "X has 3 features, but OrtGradientRegressor is expecting 10"),
     (lambda r: r.gradient(X, "X"), DataError, "y is the text 'X': an input is named by wrt='X'"),
     # targets and weights
@@ -378,33 +386,37 @@ CALLS = [
     (
         lambda _: R().fit(IRIS, np.array(["a", "b", "c"])[SPECIES]),
         DataError,
-        "got text such as 'a'. Classes are learned by OrtGradientClassifier",
+        "got the string 'a'. Use OrtGradientClassifier to learn classes",
     ),
-    (lambda _: C().fit(IRIS, SPECIES + 0.5), DataError, "Numbers are learned by OrtGradientRegressor."),
+    (lambda _: C().fit(IRIS, SPECIES + 0.5), DataError, "Use OrtGradientRegressor to learn numbers."),
     (
         lambda _: C().fit(IRIS, np.array([0, "a"] * 75, object)),
         DataError,
-        "Labels must be of one type, numbers or strings, got int, str",
+        "Labels must be all numbers or all strings, got int, str",
     ),
     (
         lambda _: C().fit(IRIS[:10], SPECIES[:10]),
         DataError,
-        "y holds one class, 0; a classifier that is not fitted yet needs two",
+        "y has only one class, 0, but an unfitted classifier needs two",
     ),
-    (lambda _: C().fit(IRIS[:10], ["a"] * 10), DataError, "y holds one class, 'a';"),
+    (lambda _: C().fit(IRIS[:10], ["a"] * 10), DataError, "y has only one class, 'a', but"),
     (lambda _: C(NETWORK, head="new").fit(IRIS[:10], SPECIES[:10]), DataError, "y has one class, 0."),
-    (lambda _: C(MLP).fit(IRIS, np.eye(3)[SPECIES]), DataError, "becomes one of classes by y.argmax(axis=1)"),
+    (lambda _: C(MLP).fit(IRIS, np.eye(3)[SPECIES]), DataError, "If y has one column per class, pass y.argmax(axis=1)"),
     (
         lambda _: C(MLP).fit(IRIS, SPECIES + 1),
         DataError,
-        "labels the model does not know: 3. Known: 0, 1, 2. Other classes are learned by",
+        "labels that the model does not know: 3. Known: 0, 1, 2. To learn other classes, pass",
     ),
     (
         lambda _: R().fit(X, y, "balanced"),
         DataError,
-        "got 'balanced'. Weights of classes are the parameter class_weight",
+        "got 'balanced'. To weight classes, set class_weight",
     ),
-    (lambda _: C().fit(IRIS, SPECIES, {0: 1.0}), DataError, "sample_weight holds a number for each row, got {0: 1.0}"),
+    (
+        lambda _: C().fit(IRIS, SPECIES, {0: 1.0}),
+        DataError,
+        "sample_weight must contain one number per row, got {0: 1.0}",
+    ),
     # validation, callbacks
     (lambda _: R().fit(X, y, X_val=X), DataError, "y_val is missing: fit(X, y, X_val=..., y_val=...)"),
     (
@@ -420,41 +432,41 @@ CALLS = [
     (
         lambda _: R().fit(X, y, callback=3),
         ParameterError,
-        "callback is a function, called as callback(info) after each epoch, got 3.",
+        "callback must be a function, called as callback(info) after each epoch, got 3.",
     ),
-    (lambda _: R().fit(X, y, callback=[print]), ParameterError, "Several are one function that calls them."),
+    (lambda _: R().fit(X, y, callback=[print]), ParameterError, "To use several, pass one function that calls them."),
     (
         lambda _: R().fit(X, y, callback=lambda: True),
         ParameterError,
-        "is called as callback(info) after each epoch, and the function",
+        "is called as callback(info) after each epoch, but it takes other arguments",
     ),
     # weights
     (
         lambda _: R(weights_to_train=True).fit(X, y),
         ParameterError,
-        "a list of them, 'all', 'head' or LoRA(...), got True",
+        "a list of these, 'all', 'head' or LoRA(...), got True",
     ),
     (
         lambda _: R(weights_to_train={"coef": 1}).fit(X, y),
         ParameterError,
-        "got {'coef': 1}: the names are those of trainable_weights",
+        "got {'coef': 1}. trainable_weights(model) lists the names",
     ),
     (
         lambda _: R(weights_to_train=LoRA).fit(X, y),
         ParameterError,
-        "weights_to_train is the class LoRA: give an instance, LoRA()",
+        "weights_to_train must be an instance of LoRA, got the class. Pass LoRA()",
     ),
     (
         lambda _: R(weights_to_train=["-coef", "-intercept"]).fit(X, y),
         WeightError,
-        "leaves none of coef, intercept. Name some",
+        "selects none of coef, intercept. Name some",
     ),
     (lambda _: R(device="mps").fit(X, y), DeviceError, "Unknown device 'mps'"),
     # what comes out
     (lambda r: r.get_trained_onnx("m.onnx"), ParameterError, "A file is named by path=."),
-    (lambda r: onnxtrain.save("line.onnx", r), ExportError, "The estimator comes first, save(estimator, path)."),
+    (lambda r: onnxtrain.save("line.onnx", r), ExportError, "Pass the estimator first: save(estimator, path)."),
     (lambda r: onnxtrain.save(r, "no/folder/line.onnx"), FileError, "No such file or directory"),
-    (lambda _: onnxtrain.load(3), ArgumentTypeError, "load takes the path of a file, got 3."),
+    (lambda _: onnxtrain.load(3), ArgumentTypeError, "path must be a file path, got 3."),
     (lambda r: r.save("line.onnx"), AttributeError, "save is a function: onnxtrain.save(estimator, path)."),
     (lambda _: R().loss_curve_, AttributeError, "OrtGradientRegressor has loss_curve_ once it is fitted: call fit."),
     (lambda _: R().coef_, AttributeError, "has coef_ once it is fitted, and has trained an estimator of scikit-learn"),
@@ -464,7 +476,7 @@ CALLS = [
         AttributeError,
         "MLPClassifier has no coef_: weights_ holds what was trained",
     ),
-    (lambda _: onnxtrain.average_states(3), DataError, "states is a list of states"),
+    (lambda _: onnxtrain.average_states(3), DataError, "states must be a list of states"),
 ]
 
 MORE_CALLS = [
@@ -472,17 +484,17 @@ MORE_CALLS = [
     (
         lambda _: R().fit(TABLE[["area", "town"]], RENT),
         DataError,
-        "'Bern'. The rows hold text, the model takes numbers: put",
+        "'Bern'. The rows contain strings, but the model takes numbers. Put",
     ),
-    (lambda _: C().fit(TABLE[["area", "town"]], RENT > 9), DataError, "put an encoder in front of it"),
-    (lambda _: R(MLPRegressor()).fit(TABLE[["area", "town"]], RENT), DataError, "put an encoder in front of it"),
-    (lambda _: R().fit(TABLE[["area", "since"]], RENT), ArgumentTypeError, "X holds dates or durations in 'since'"),
+    (lambda _: C().fit(TABLE[["area", "town"]], RENT > 9), DataError, "Put an encoder before it"),
+    (lambda _: R(MLPRegressor()).fit(TABLE[["area", "town"]], RENT), DataError, "Put an encoder before it"),
+    (lambda _: R().fit(TABLE[["area", "since"]], RENT), ArgumentTypeError, "X contains dates or durations in 'since'"),
     (
         lambda _: R(make_pipeline(make_column_transformer((StandardScaler(), ["area", "since"])), Ridge())).fit(
             TABLE, RENT
         ),
         ArgumentTypeError,
-        "X holds dates or durations in 'since', the model takes numbers. Make numbers of such a column, as (X['since'] - ",
+        "X contains dates or durations in 'since', but the model takes numbers. Convert such a column to numbers, for example (X['since'] - ",
     ),
     (
         lambda _: (
@@ -491,7 +503,7 @@ MORE_CALLS = [
             .predict(pd.DataFrame({"town": ["Rom"]}))
         ),
         DataError,
-        "a category that the encoder was not fitted on: OneHotEncoder(handle_unknown='ignore') takes any.",
+        "a category that the encoder was not fitted on. OneHotEncoder(handle_unknown='ignore') takes any.",
     ),
     (
         lambda _: R(max_iter=1).fit(TABLE[["area"]], RENT).predict(TABLE[["area"]].assign(z=1.0)),
@@ -499,16 +511,20 @@ MORE_CALLS = [
         "unseen at fit time:\n- z",
     ),
     # rows and targets
-    (lambda _: R().fit(X, y.reshape(1, -1)), DataError, "X has 442 rows, y has 1. y lies on its side: give y.ravel()."),
-    (lambda _: R().fit(X, np.c_[y, y].T), DataError, "y has 2. y lies on its side: give y.T."),
-    (lambda _: R().fit(X.T, y), DataError, "X has 10 rows, y has 442. X lies on its side: give X.T."),
+    (
+        lambda _: R().fit(X, y.reshape(1, -1)),
+        DataError,
+        "X has 442 rows, y has 1. y seems to be transposed. Pass y.ravel().",
+    ),
+    (lambda _: R().fit(X, np.c_[y, y].T), DataError, "y has 2. y seems to be transposed. Pass y.T."),
+    (lambda _: R().fit(X.T, y), DataError, "X has 10 rows, y has 442. X seems to be transposed. Pass X.T."),
     (lambda _: R().fit(X, y[:-1]), DataError, "X has 442 rows, y has 441."),
     (
         lambda _: R().fit(TABLE[["area"]], "area"),
         DataError,
-        "y is 'area', a single value, and X has a target for each row: the column",
+        "y must have one target per row of X, got the single value 'area'. The column",
     ),
-    (lambda _: R().fit(X, 3.0), DataError, "y is 3.0, a single value, and X has a target for each row."),
+    (lambda _: R().fit(X, 3.0), DataError, "y must have one target per row of X, got the single value 3.0."),
     (
         lambda _: R().fit(X, np.where(y > 300, np.nan, y)),
         DataError,
@@ -516,21 +532,21 @@ MORE_CALLS = [
     ),
     (lambda _: R().fit(np.where(X > 0.1, np.nan, X), y), DataError, "using an imputer transformer in a pipeline"),
     (lambda _: R().fit(X[:0], y[:0]), DataError, "Found array with 0 sample(s) (shape=(0, 10))"),
-    (lambda _: R(loss="poisson").fit(X, y - 200), DataError, "The loss 'poisson' takes y >= 0, got -175."),
+    (lambda _: R(loss="poisson").fit(X, y - 200), DataError, "The loss 'poisson' requires y >= 0, got -175."),
     (
         lambda _: C(class_weight={0: -1, 1: 2, 2: 1}).fit(IRIS, SPECIES),
         ParameterError,
-        "class_weight must hold finite numbers that are not negative, got -1 for 0.",
+        "class_weight must contain finite, non-negative numbers, got -1 for 0.",
     ),
     (
         lambda _: C(class_weight={"0": 1, "1": 2, "2": 1}).fit(IRIS, SPECIES),
         DataError,
-        "the number 1 and not the text '1'",
+        "the number 1 and not the string '1'",
     ),
     (
         lambda _: C(class_weight=[1, 2]).fit(IRIS, SPECIES),
         ParameterError,
-        "class_weight as a list holds a dictionary for each label, got 1.",
+        "class_weight as a list must contain one dictionary per label, got 1.",
     ),
     (lambda _: R().fit(np.array(3.0), y), DataError, "Expected 2D array, got scalar array instead"),
     # models
@@ -568,37 +584,45 @@ MORE_CALLS = [
     (
         lambda _: R(batch_size=None).fit(X, y),
         ParameterError,
-        "All rows in one step are batch_size=len(X), or solver='lbfgs'.",
+        "For all rows in one step, set batch_size=len(X) or solver='lbfgs'.",
     ),
     (
         lambda _: R(early_stopping=10).fit(X, y),
         ParameterError,
         "n_iter_no_change is the number of epochs without progress",
     ),
-    (lambda _: R(init="he_normal").fit(X, y), ParameterError, "Got 'he_normal' instead. Keras' and PyTorch's"),
+    (
+        lambda _: R(init="he_normal").fit(X, y),
+        ParameterError,
+        "Got 'he_normal' instead. Initializations of Keras and PyTorch",
+    ),
     (
         lambda _: R(max_iter=None).fit(X, y),
         ParameterError,
         "n_iter_no_change and early_stopping end a fit before max_iter epochs",
     ),
-    (lambda _: R(n_threads=0).fit(X, y), ParameterError, "Got 0 instead. None takes one for a small model"),
+    (lambda _: R(n_threads=0).fit(X, y), ParameterError, "Got 0 instead. None uses one thread for a small model"),
     (
         lambda _: R(random_state=np.random.default_rng(0)).fit(X, y),
         ParameterError,
         "random_state=int(generator.integers(2**31))",
     ),
-    (lambda _: R(tol=None).fit(X, y), ParameterError, "tol=0 with n_iter_no_change=max_iter never stops early."),
-    (lambda _: R(early_stopping=True, validation_fraction=20).fit(X, y), ParameterError, "A tenth of the rows is 0.1."),
+    (lambda _: R(tol=None).fit(X, y), ParameterError, "To never stop early, set tol=0 and n_iter_no_change=max_iter."),
+    (
+        lambda _: R(early_stopping=True, validation_fraction=20).fit(X, y),
+        ParameterError,
+        "For a tenth of the rows, set 0.1.",
+    ),
     (
         lambda _: R(learning_rate="auto").fit(X, y),
         OptimizerError,
         "Unknown learning rate schedule 'auto'. Known: adaptive, constant",
     ),
-    (lambda _: R(learning_rate=Adam()).fit(X, y), OptimizerError, "is an optimizer: give it as solver=."),
+    (lambda _: R(learning_rate=Adam()).fit(X, y), OptimizerError, "is an optimizer. Pass it as solver=."),
     (
         lambda _: R(solver=Cosine(0.1)).fit(X, y),
         OptimizerError,
-        "final_ratio=0.0). A schedule is given as learning_rate=.",
+        "final_ratio=0.0). Pass a schedule as learning_rate=.",
     ),
     (lambda _: R(solver="newton-cg").fit(X, y), OptimizerError, "Did you mean 'lbfgs'?"),
     (
@@ -615,7 +639,7 @@ MORE_CALLS = [
     (lambda _: R(device=0).fit(X, y), DeviceError, "Did you mean 'cuda:0'?"),
     (lambda _: R(device="CUDAExecutionProvider").fit(X, y), DeviceError, "Did you mean 'cuda'?"),
     # what comes out
-    (lambda r: onnxtrain.save(r, None), ArgumentTypeError, "save takes the path of a file, got None."),
+    (lambda r: onnxtrain.save(r, None), ArgumentTypeError, "path must be a file path, got None."),
     (lambda r: onnxtrain.save(r, os.curdir), FileError, "Is a directory. Give a name in it: './model.onnx'."),
     (
         lambda _: LossCurveDisplay.from_estimator(Ridge()),
@@ -636,54 +660,66 @@ LAST_CALLS = [
     (
         lambda _: C().fit(IRIS, SPECIES.astype(object)),
         DataError,
-        "y holds objects, all of type int; give y.astype(int).",
+        "y has dtype object, but all its values are int. Pass y.astype(int).",
     ),
     # rows and targets
     (
         lambda _: R().fit(y, X),
         DataError,
-        "X has the shape (442,) and y (442, 10), as if they had changed places: fit(X, y).",
+        "X has shape (442,) and y has shape (442, 10), as if they were swapped. Call fit(X, y).",
     ),
     (
         lambda _: C().fit(SPECIES, IRIS),
         DataError,
-        "X has the shape (150,) and y (150, 4), as if they had changed places",
+        "X has shape (150,) and y has shape (150, 4), as if they were swapped",
     ),
     (lambda _: R().fit(X[:300], X[300:]), DataError, "train_test_split returns X_train, X_test, y_train, y_test."),
     (
         lambda _: R().fit([[1.0, 2.0], [3.0]], [1.0, 2.0]),
         DataError,
-        "The rows have different lengths, a table has as many",
+        "The rows have different lengths, but a table has the same",
     ),
-    (lambda _: R().fit(X + 1j, y), DataError, "Real and imaginary parts are columns: numpy.hstack([X.real, X.imag])."),
-    (lambda _: R().fit(X, pd.date_range("2020", periods=442)), DataError, "y holds dates or durations: give numbers"),
+    (
+        lambda _: R().fit(X + 1j, y),
+        DataError,
+        "Pass real and imaginary parts as columns: numpy.hstack([X.real, X.imag]).",
+    ),
+    (
+        lambda _: R().fit(X, pd.date_range("2020", periods=442)),
+        DataError,
+        "y contains dates or durations. Convert it to numbers",
+    ),
     (
         lambda _: R().fit(TABLE[["area"]], TABLE["since"] - TABLE["since"].min()),
         DataError,
-        "y holds dates or durations",
+        "y contains dates or durations",
     ),
     (
         lambda _: R().fit(TABLE[["area"]], pd.cut(RENT, 3)),
         ArgumentTypeError,
-        "such as intervals of numbers, are learned by",
+        "for example intervals of numbers, pass y.astype(str)",
     ),
-    (lambda _: R().fit(X, set(y)), DataError, "y is of type set, whose entries cannot be taken by number: give a list"),
-    (lambda _: R().fit(X, (v for v in y)), DataError, "y is of type generator, whose entries cannot be taken"),
+    (lambda _: R().fit(X, set(y)), DataError, "y must be a list or an array, got set, whose entries cannot be indexed"),
+    (
+        lambda _: R().fit(X, (v for v in y)),
+        DataError,
+        "y must be a list or an array, got generator, whose entries cannot be",
+    ),
     (
         lambda _: R(LINE).fit(X, y * 1e300),
         DataError,
-        "y holds numbers that are too large for float32: divide it by a number",
+        "y contains numbers that are too large for float32. Divide y by a constant",
     ),
     (lambda r: r.predict(np.full((1, 10), np.inf)), DataError, "Leave out rows with infinity"),
     (
         lambda _: R(LINE).fit(X, np.c_[y, y]),
         DataError,
-        "the model has 1 outputs. head='new' gives an ONNX model as many",
+        "the model has 1 outputs. Set head='new' to give an ONNX model as many",
     ),
     (
         lambda _: R().fit(X, y, ["heavy"] * 442),
         DataError,
-        "sample_weight holds a number for each row, got 'heavy' in it.",
+        "sample_weight must contain one number per row, but contains 'heavy'.",
     ),
     (lambda r: r.score(X), DataError, "The rows have no y: give their labels, as in score(X, y) and losses(X, y)."),
     (lambda r: r.losses(X), DataError, "The rows have no y: give their labels"),
@@ -691,21 +727,21 @@ LAST_CALLS = [
     (
         lambda _: R(dtype=np.float64).fit(X, y),
         ParameterError,
-        "It is a text, dtype='float64' for numpy.float64; halves",
+        "Pass a string, dtype='float64' for numpy.float64. Half",
     ),
-    (lambda _: R(dtype="double").fit(X, y), ParameterError, "It is a text, dtype='float64'"),
+    (lambda _: R(dtype="double").fit(X, y), ParameterError, "Pass a string, dtype='float64'"),
     (
         lambda _: R(penalty="l2").fit(X, y),
         ParameterError,
-        "Strengths for all weights are l1= and l2=; penalty={'coef':",
+        "Set l1= and l2= for all weights; penalty={'coef':",
     ),
-    (lambda _: R(l1=True).fit(X, y), ParameterError, "l1 is a strength, a number such as 0.01, got True."),
-    (lambda _: R(l2=False).fit(X, y), ParameterError, "l2 is a strength, a number such as 0.01, got False."),
-    (lambda _: R(clip_norm=0).fit(X, y), ParameterError, "Got 0 instead. None clips nothing."),
+    (lambda _: R(l1=True).fit(X, y), ParameterError, "l1 must be a number such as 0.01, got True."),
+    (lambda _: R(l2=False).fit(X, y), ParameterError, "l2 must be a number such as 0.01, got False."),
+    (lambda _: R(clip_norm=0).fit(X, y), ParameterError, "Got 0 instead. Set None to disable clipping."),
     (
         lambda _: R(loss="huber", loss_params=[1.0]).fit(X, y),
         ParameterError,
-        "They have names: loss_params={'delta': 1.0}.",
+        "Pass a mapping from names to values: loss_params={'delta': 1.0}.",
     ),
     (lambda _: R(loss_params={"delta": 1.0}).fit(X, y), LossError, "It is a parameter of 'huber'."),
     (lambda _: R(loss=type("Mine", (), {})).fit(X, y), LossError, "got the class Mine. Pass Mine()."),
@@ -720,12 +756,12 @@ LAST_CALLS = [
     (
         lambda _: R([("ridge", Ridge())]).fit(X, y),
         ParameterError,
-        "got list. Steps become an estimator by sklearn.pipeline",
+        "got list. Combine steps into an estimator with sklearn.pipeline",
     ),
     (
         lambda _: R(io.BytesIO(b"")).fit(X, y),
         ParameterError,
-        "got BytesIO. Give what is in the file: its bytes, as read()",
+        "got BytesIO. Pass the content of the file, the bytes that read()",
     ),
     (
         lambda _: R(b'{"model_type": "bert"}').fit(X, y),
@@ -761,17 +797,17 @@ LAST_CALLS = [
     (
         lambda r: onnxtrain.save(make_pipeline(r), "a"),
         ExportError,
-        "got Pipeline. Give the one inside, as pipeline[-1]",
+        "got Pipeline. Pass the one inside, pipeline[-1]",
     ),
     (
         lambda _: R().fit(X, y, callback=LossCurveDisplay),
         ParameterError,
-        "callback is the class LossCurveDisplay: give an",
+        "callback must be an instance, got the class LossCurveDisplay. Pass",
     ),
     (
         lambda _: R().fit(X, y, callback=lambda info: "stop"),
         ParameterError,
-        "callback returned 'stop' after epoch 1: return True to stop, None or False to go on.",
+        "callback returned 'stop' after epoch 1. Return True to stop, None or False to continue.",
     ),
     (lambda r: r.weights, AttributeError, "OrtGradientRegressor has no weights: it is weights_."),
     (lambda r: r.forward(X), AttributeError, "has no forward: predict(X) does it."),
@@ -785,7 +821,7 @@ LAST_CALLS = [
     (lambda _: onnxtrain.__getattr__("dask"), AttributeError, "no attribute 'dask': write import onnxtrain.dask."),
     (lambda _: onnxtrain.Nothing, AttributeError, "has no attribute 'Nothing'"),
     (lambda _: onnxtrain.plot_graph(3), ArgumentTypeError, "or an ONNX model, got int."),
-    (lambda _: onnxtrain.plot_graph(Ridge()), ArgumentTypeError, "got Ridge. An estimator of scikit-learn becomes one"),
+    (lambda _: onnxtrain.plot_graph(Ridge()), ArgumentTypeError, "got Ridge. For a scikit-learn estimator, pass"),
     (lambda _: onnxtrain.random_feed(3), ArgumentTypeError, "onnxruntime.InferenceSession, got int."),
     (lambda _: onnxtrain.random_feed([3]), ArgumentTypeError, "onnxruntime.InferenceSession, got int."),
     (lambda _: onnxtrain.random_feed(LINE), ArgumentTypeError, "model.graph.input of an onnx.ModelProto or"),
@@ -873,7 +909,7 @@ FURTHER_CALLS = [
             .get_trained_onnx()
         ),
         ExportError,
-        "scikit-learn runs 'columntransformer', which ONNX does not run alike (Missing values in the columns km of "
+        "scikit-learn runs 'columntransformer', which ONNX does not run identically (Missing values in the columns km of "
         "integers or booleans: ONNX has no such type, but for floats it has: give them in fit and in "
         "predict, X.astype({name: float}).",
     ),
@@ -896,7 +932,7 @@ FURTHER_CALLS = [
             R(make_pipeline(DictVectorizer(), Ridge()), max_iter=1).fit([{"a": 1.0}] * 20, RENT).get_trained_onnx()
         ),
         ExportError,
-        "the rows are a list of dictionaries, which no graph takes: a frame has columns",
+        "the rows are a list of dictionaries, which a graph cannot take; pass a frame, which has columns",
     ),
     *(
         (
@@ -904,7 +940,7 @@ FURTHER_CALLS = [
                 C(make_pipeline(*steps, LogisticRegression()), max_iter=1).fit(texts, RENT > 9).get_trained_onnx()
             ),
             ExportError,
-            "which ONNX does not run alike (ONNX does not split text into words as scikit-learn does).",
+            "which ONNX does not run identically (ONNX does not split text into words as scikit-learn does).",
         )
         for steps, texts in [
             ([TfidfVectorizer()], ["good day", "bad"] * 10),
@@ -919,7 +955,7 @@ FURTHER_CALLS = [
             .get_trained_onnx()
         ),
         ExportError,
-        "the entries of an array have one type: a frame has columns of numbers and of text",
+        "the entries of an array have one type; pass a frame, which can have columns of numbers and of strings",
     ),
     (lambda r: r.get_trained_onnx(path=3), ArgumentTypeError, "path is that of a file, got 3."),
     # several inputs
@@ -930,44 +966,56 @@ FURTHER_CALLS = [
         "as onnxtrain.Inputs; texts become such a dictionary by their tokenizer.",
     ),
     (lambda _: C(OF_TOKENS).fit([[1, 2], [3]] * 2, [0, 1] * 2), DataError, "The model has the inputs input_ids, atten"),
-    (lambda _: C(OF_TOKENS, pad=0).fit({}, []), ParameterError, "by the name of an input: pad={'input_ids': 0}."),
+    (
+        lambda _: C(OF_TOKENS, pad=0).fit({}, []),
+        ParameterError,
+        "that fills the end of shorter rows: pad={'input_ids': 0}.",
+    ),
     (lambda _: C(OF_TOKENS, batch_axis=1).fit({}, []), ParameterError, "batch_axis={'state': 1}."),
-    (lambda _: C(OF_TOKENS, inputs=["a"]).fit({}, []), ParameterError, "Got ['a'] instead. It has the values that are"),
+    (
+        lambda _: C(OF_TOKENS, inputs=["a"]).fit({}, []),
+        ParameterError,
+        "Got ['a'] instead. Pass a mapping from input names to values that are",
+    ),
     # targets
     (
         lambda _: R().fit(X, {"bmi": y}),
         DataError,
-        "y is of type dict: give the targets, an array or a column, as y['bmi']",
+        "y must be an array or a column, got dict. Pass the targets, as in y['bmi']",
     ),
-    (lambda _: R().fit(X, [[1.0, 2.0], [3.0]] * 221), DataError, "y holds lists of different lengths, from 1 to 2."),
+    (lambda _: R().fit(X, [[1.0, 2.0], [3.0]] * 221), DataError, "y contains lists of different lengths, from 1 to 2."),
     (
         lambda _: C().fit(IRIS, [["a"], ["b", "c"], []] * 50),
         DataError,
-        "from 0 to 2. Lists or sets of the labels of a row become an indicator matrix by sklearn.preprocessing.Mul",
+        "from 0 to 2. Convert lists or sets of the labels of a row to an indicator matrix with sklearn.preprocessing.Mul",
     ),
     (
         lambda _: C().fit(IRIS, [{1, 2}, {2, 3}, {1, 3}] * 50),
         DataError,
-        "y holds sets. Lists or sets of the labels of a row become an indicator matrix by sklearn.preprocessing.Mul",
+        "y contains sets. Convert lists or sets of the labels of a row to an indicator matrix with sklearn.preprocessing.Mul",
     ),
-    (lambda _: C().fit(IRIS, pd.Series([frozenset({1}), frozenset({2})] * 75)), DataError, "y holds sets. Lists or"),
+    (
+        lambda _: C().fit(IRIS, pd.Series([frozenset({1}), frozenset({2})] * 75)),
+        DataError,
+        "y contains sets. Convert lists or",
+    ),
     (
         lambda _: C().fit(IRIS, [[1, 2], [2, 3], [1, 3]] * 50),
         DataError,
-        "lists of labels become such by sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y);",
+        "convert lists of labels with sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y).",
     ),
     (lambda r: r.score(X, y[:5]), DataError, "X has 442 rows, y has 5."),
     (
         lambda _: C(MLP).fit(IRIS, SPECIES.astype(str)),
         DataError,
-        "y has labels of type str such as '0', the model knows them as int, [0, 1, 2]: give numpy.asarray(y).astype(int).",
+        "y has labels of type str, for example '0', but the classes of the model are of type int: [0, 1, 2]. Pass numpy.asarray(y).astype(int).",
     ),
     (
         lambda _: C().fit(IRIS, np.where(SPECIES > 0, SPECIES, np.nan).astype(object)),
         DataError,
-        "Input contains NaN. It is in y: leave out the rows without a label",
+        "Input contains NaN. The NaN is in y. Leave out the rows without a label",
     ),
-    (lambda _: R().fit(X, y, np.ones(3)), DataError, "Give a weight for each row of X."),
+    (lambda _: R().fit(X, y, np.ones(3)), DataError, "Pass one weight per row of X."),
     (
         lambda _: R().fit(TABLE[["since"]], RENT),
         ConversionError,
@@ -976,15 +1024,19 @@ FURTHER_CALLS = [
     (
         lambda _: R().fit(np.where(X > 0, np.nan, X), y),
         DataError,
-        "in its file, too: make_pipeline(SimpleImputer(), model)",
+        "Pass a model with an imputer, make_pipeline(SimpleImputer(), model).",
     ),
     (
         lambda _: onnxtrain.trainable_weights(Ridge().fit(X, y), X[:, :3]),
         DataError,
-        "X has 3 features, Ridge takes 10.",
+        "X has 3 features, but Ridge takes 10.",
     ),
-    (lambda r: r.score(X, y[None]), DataError, "y lies on its side: give y.ravel()."),
-    (lambda r: r.score(X, [np.nan, *y[1:]]), DataError, "Input contains NaN. It is in y: leave out the rows without a"),
+    (lambda r: r.score(X, y[None]), DataError, "y seems to be transposed. Pass y.ravel()."),
+    (
+        lambda r: r.score(X, [np.nan, *y[1:]]),
+        DataError,
+        "Input contains NaN. The NaN is in y. Leave out the rows without a",
+    ),
     (lambda r: r.score(X, np.c_[y, y]), DataError, "y_true and y_pred have different number of output (2!=1)"),
     (
         np.errstate(invalid="ignore")(lambda _: C().fit(IRIS, SPECIES).score(IRIS, [np.nan] * 150)),
@@ -994,20 +1046,20 @@ FURTHER_CALLS = [
     (
         lambda _: R().fit(X, pd.DataFrame({"y": ["low"] * 442})),
         DataError,
-        "y must hold numbers, got text such as 'low'",
+        "y must be numeric, got the string 'low'",
     ),
-    (lambda _: R().fit(X, np.array(["low"] * 442, object)), DataError, "y must hold numbers, got text such as 'low'"),
-    (lambda _: R().fit(X, ["low"] * 442), DataError, "y must hold numbers, got text such as 'low'"),
+    (lambda _: R().fit(X, np.array(["low"] * 442, object)), DataError, "y must be numeric, got the string 'low'"),
+    (lambda _: R().fit(X, ["low"] * 442), DataError, "y must be numeric, got the string 'low'"),
     (lambda _: C().fit(IRIS, [None, "a", "b"] * 50), DataError, "Leave out the rows without a label."),
     (
         lambda _: C().fit(IRIS, pd.date_range("2020", periods=3).repeat(50)),
         DataError,
-        "y holds dates or durations as labels: numpy.asarray(y).astype(str) makes text of them",
+        "y contains dates or durations as labels. Convert them to strings, numpy.asarray(y).astype(str)",
     ),
     (
         lambda _: C().fit(IRIS, [*pd.date_range("2020", periods=3)] * 50),
         DataError,
-        "y holds dates or durations as labels: numpy.asarray(y).astype(str) makes text of them",
+        "y contains dates or durations as labels. Convert them to strings, numpy.asarray(y).astype(str)",
     ),
     # before fit
     (lambda _: C().score(IRIS, SPECIES), NotFittedError, "This OrtGradientClassifier instance is not fitted yet."),
@@ -1026,15 +1078,19 @@ FURTHER_CALLS = [
     (lambda _: R(on_interrupt="rais").fit(X, y), ParameterError, "Did you mean 'raise'?"),
     (lambda _: C(class_weight="balance").fit(IRIS, SPECIES), ParameterError, "Did you mean 'balanced'?"),
     (lambda _: C(class_weight=2.0).fit(IRIS, SPECIES), ParameterError, "class_weight={'rare': 10, 'common': 1}."),
-    (lambda _: C(NETWORK, output_is="logits").fit(IRIS, SPECIES), ParameterError, "Logits are 'scores'."),
-    (lambda _: R(average="ema").fit(X, y), ParameterError, "0.99 the decay of an exponential moving average."),
+    (
+        lambda _: C(NETWORK, output_is="logits").fit(IRIS, SPECIES),
+        ParameterError,
+        "For logits, set output_is='scores'.",
+    ),
+    (lambda _: R(average="ema").fit(X, y), ParameterError, "0.99 is the decay of an exponential moving average."),
     (lambda _: RMSprop(rho=0.9), ArgumentTypeError, "RMSprop has no parameter 'rho'. Did you mean 'alpha'?"),
     (lambda _: R().fit(X, y, resume="yes"), ParameterError, "resume is True or False, got 'yes': the file is named by"),
-    (lambda _: R(X).fit(X, y), ParameterError, "got ndarray. Rows are given to fit: OrtGradientRegressor().fit(X, y)."),
-    (lambda _: C(TABLE).fit(X, y), ParameterError, "Rows are given to fit: OrtGradientClassifier().fit(X, y)."),
+    (lambda _: R(X).fit(X, y), ParameterError, "got ndarray. Pass rows to fit: OrtGradientRegressor().fit(X, y)."),
+    (lambda _: C(TABLE).fit(X, y), ParameterError, "Pass rows to fit: OrtGradientClassifier().fit(X, y)."),
     # optimizers and losses of one's own
-    (lambda _: Proximal(SGD), OptimizerError, "Proximal takes an optimizer, as in Proximal(SGD()), got <class"),
-    (lambda _: Proximal(3), OptimizerError, "Proximal takes an optimizer, as in Proximal(SGD()), got 3."),
+    (lambda _: Proximal(SGD), OptimizerError, "Proximal expects an optimizer, as in Proximal(SGD()), got <class"),
+    (lambda _: Proximal(3), OptimizerError, "Proximal expects an optimizer, as in Proximal(SGD()), got 3."),
     (
         lambda _: R(solver=WithoutSlots()).fit(X, y),
         OptimizerError,
@@ -1044,12 +1100,12 @@ FURTHER_CALLS = [
     (
         lambda _: R(solver=OfOtherArguments()).fit(X, y),
         OptimizerError,
-        "is called as update(op, w, dw, slots, learning_rate), and the method differs: too many",
+        "is called as update(op, w, dw, slots, learning_rate), but takes other arguments: too many",
     ),
     (
         lambda _: R(solver=OfAnotherShape()).fit(X, y),
         OptimizerError,
-        "must return values of the shape of the weight, (",
+        "must return values with the shape of the weight, (",
     ),
     (
         lambda _: R(loss=make_scorer(mean_absolute_error)).fit(X, y),
@@ -1073,22 +1129,30 @@ FURTHER_CALLS = [
     (lambda _: onnxtrain.converter(KMeans)(3), ParameterError, "The converter of KMeans must be a function, got 3."),
     # files
     (lambda _: R(LINE.SerializeToString()[:60]).fit(X, y), ModelError, "or is truncated. Compare its size with"),
-    (lambda r: onnxtrain.save(r, ""), ArgumentTypeError, "save takes the path of a file, got ''."),
-    (lambda _: onnxtrain.load("a", trusted=3), ArgumentTypeError, "trusted is a list of names of types"),
-    (lambda _: onnxtrain.load("a", trusted="numpy.dtype"), ArgumentTypeError, "trusted is a list of names of types"),
-    (lambda _: rows.from_parquet("no.parquet"), FileError, "from_parquet takes the path of a file or a folder."),
+    (lambda r: onnxtrain.save(r, ""), ArgumentTypeError, "path must be a file path, got ''."),
+    (lambda _: onnxtrain.load("a", trusted=3), ArgumentTypeError, "trusted must be a list of type names"),
+    (lambda _: onnxtrain.load("a", trusted="numpy.dtype"), ArgumentTypeError, "trusted must be a list of type names"),
+    (lambda _: rows.from_parquet("no.parquet"), FileError, "Pass the path of a file or a folder."),
     (lambda _: rows.from_parquet(__file__), DataError, "cannot be read as parquet: "),
-    (lambda _: rows.from_parquet(3), ArgumentTypeError, "from_parquet takes a path, several, or a dataset of pyarrow"),
+    (
+        lambda _: rows.from_parquet(3),
+        ArgumentTypeError,
+        "from_parquet expects a path, several paths or a pyarrow dataset",
+    ),
     (
         lambda _: rows.from_parquet([3]),
         ArgumentTypeError,
-        "from_parquet takes a path, several, or a dataset of pyarrow",
+        "from_parquet expects a path, several paths or a pyarrow dataset",
     ),
-    (lambda _: rows.from_zarr("no.zarr"), FileError, "There is no array of zarr 'no.zarr': the path of one in a group"),
+    (
+        lambda _: rows.from_zarr("no.zarr"),
+        FileError,
+        "There is no zarr array 'no.zarr'. The path of an array in a group",
+    ),
     (
         lambda _: R().fit(rows.from_files(["a"], lambda: (X, y))),
         ArgumentTypeError,
-        "read is called as read(file), and the function differs: too many",
+        "read is called as read(file), but it takes other arguments: too many",
     ),
     # names of Keras, PyTorch, skorch, XGBoost and onnxruntime
     *(
@@ -1179,7 +1243,7 @@ FURTHER_CALLS = [
     (
         lambda _: R().fit(TABLE[["area"]], ["area"]),
         DataError,
-        "y holds names of columns: give X['area'], and X without",
+        "y contains column names. Pass y=X['area'], and X without",
     ),
     (lambda _: R().fit(TABLE[[]], RENT), DataError, "X has no columns."),
     # functions
@@ -1196,11 +1260,27 @@ FURTHER_CALLS = [
     ),
     (lambda _: onnxtrain.penalty_loss_onnx("w", 99, l2=1), LossError, "must be a type such as numpy.float32, got 99."),
     (lambda _: onnxtrain.onnx_derivative(LINE, weights=3), ArgumentTypeError, "must be names, got 3, a int."),
-    (lambda _: onnxtrain.average_states([{"a": [1.0]}], weights="a"), DataError, "weights must be 1 numbers"),
-    (lambda _: onnxtrain.average_states([{"a": [1.0]}], weights=3.0), DataError, "weights must be 1 numbers"),
-    (lambda _: onnxtrain.average_states([{"a": "text"}]), DataError, "A state holds arrays of numbers, got"),
-    (lambda _: onnxtrain.plot_graph(LINE, max_nodes="a"), ParameterError, "max_nodes is a number of nodes, got 'a'."),
-    (lambda _: onnxtrain.LiveLossCurve(3), ParameterError, "path is that of a picture, such as 'loss.png', got 3."),
+    (
+        lambda _: onnxtrain.average_states([{"a": [1.0]}], weights="a"),
+        DataError,
+        "weights must be 1 non-negative numbers",
+    ),
+    (
+        lambda _: onnxtrain.average_states([{"a": [1.0]}], weights=3.0),
+        DataError,
+        "weights must be 1 non-negative numbers",
+    ),
+    (lambda _: onnxtrain.average_states([{"a": "text"}]), DataError, "A state must contain numeric arrays, got"),
+    (
+        lambda _: onnxtrain.plot_graph(LINE, max_nodes="a"),
+        ParameterError,
+        "max_nodes must be an integer number of nodes, got 'a'.",
+    ),
+    (
+        lambda _: onnxtrain.LiveLossCurve(3),
+        ParameterError,
+        "path must be the path of a picture, for example 'loss.png', got 3.",
+    ),
     (lambda r: LossCurveDisplay(r), ArgumentTypeError, "is drawn by LossCurveDisplay.from_estimator(estimator)."),
     (lambda _: LossCurveDisplay("abc"), ArgumentTypeError, "A curve holds a number for each epoch, got 'abc'."),
     (lambda _: LossCurveDisplay(None), ArgumentTypeError, "A curve holds a number for each epoch, got None."),
@@ -1217,21 +1297,21 @@ ZONED = DAYS.tz_localize("UTC")
 COLUMNS = [
     (
         DAYS,
-        "holds dates or durations in 'c', the model takes numbers. Make numbers of such a column, as (X['c'] - pandas",
+        "contains dates or durations in 'c', but the model takes numbers. Convert such a column to numbers, for example (X['c'] - pandas",
     ),
     (ZONED, "(X['c'] - pandas.Timestamp('2020-01-01', tz='UTC')).dt.days"),
-    (DAYS - DAYS[0], "as X['c'].dt.total_seconds() does"),
-    ((DAYS - DAYS[0]).astype(object), "as pandas.to_timedelta(X['c']).dt.total_seconds() does"),
+    (DAYS - DAYS[0], "for example X['c'].dt.total_seconds(), or"),
+    ((DAYS - DAYS[0]).astype(object), "for example pandas.to_timedelta(X['c']).dt.total_seconds(), or"),
     (DAYS.to_period("W"), "(pandas.PeriodIndex(X['c']).to_timestamp() - pandas.Timestamp('2020-01-01')).days"),
     (ZONED.astype(object), "(pandas.to_datetime(X['c'], utc=True) - pandas.Timestamp('2020-01-01', tz='UTC')).dt.days"),
     (DAYS.date, "(pandas.to_datetime(X['c'].astype(str)) - pandas.Timestamp('2020-01-01')).dt.days"),
-    (DAYS.time, "X holds values of type time in 'c'"),
+    (DAYS.time, "X contains values of type time in 'c'"),
     (
         pd.cut(RENT, 3),
-        "X holds values of type Interval in 'c', the model takes numbers. Make numbers of them, or text for",
+        "X contains values of type Interval in 'c', but the model takes numbers. Convert them to numbers, or to strings for",
     ),
-    ([{"a": 1}] * 20, "X holds values of type dict in 'c'"),
-    ([[1, 2]] * 20, "X holds values of type list in 'c', the model takes numbers."),
+    ([{"a": 1}] * 20, "X contains values of type dict in 'c'"),
+    ([[1, 2]] * 20, "X contains values of type list in 'c', but the model takes numbers."),
 ]
 
 
@@ -1249,7 +1329,7 @@ def test_columns_that_hold_no_numbers_are_named(values, message, model, behind):
 
 def test_columns_are_not_blamed_for_labels():
     model = make_pipeline(ColumnTransformer([("area", "passthrough", ["area"])]), LinearRegression())
-    with pytest.raises(ArgumentTypeError, match="intervals of numbers, are learned by OrtGradientClassifier"):
+    with pytest.raises(ArgumentTypeError, match=r"intervals of numbers, pass y.astype\(str\) to OrtGradientClassifier"):
         R(model).fit(TABLE.assign(c=DAYS), pd.cut(RENT, 3))
 
 
@@ -1323,7 +1403,7 @@ def test_a_remedy_that_names_a_parameter_of_a_loss_is_right(name):
 
 def test_batches_of_another_library_are_told_what_to_give():
     loader = type("DataLoader", (), {"__module__": "torch.utils.data.dataloader", "__iter__": lambda self: iter([])})()
-    with pytest.raises(ArgumentTypeError, match="X is a DataLoader, and fit draws batches by itself: give the rows"):
+    with pytest.raises(ArgumentTypeError, match="X is a DataLoader, but fit draws batches itself. Pass the rows"):
         R().fit(loader, y)
 
 

@@ -128,7 +128,7 @@ def test_a_loss_may_leave_the_labels_out(rows, weight, fit_intercept):
 def test_an_exported_step_reads_the_labels(tmp_path):
     line = LinearRegression(fit_intercept=False).fit(X, y)
     model = OrtGradientRegressor(line, loss=squared_output, max_iter=1).fit(X, y)
-    with pytest.raises(ExportError, match="The loss does not read y, which an exported step takes: add 0"):
+    with pytest.raises(ExportError, match="The loss does not read y, but an exported step takes y. Add 0"):
         model.export_training_step(tmp_path)
 
 

@@ -146,7 +146,7 @@ def test_large_graphs_are_folded_and_say_so():
 
 def test_graphs_that_stay_too_large_are_refused():
     estimator = CASES["network"]()
-    with pytest.raises(ParameterError, match=r"has \d+ nodes, \d+ if chains are folded; max_nodes=20 are drawn\. Set"):
+    with pytest.raises(ParameterError, match=r"has \d+ nodes, \d+ with chains folded, but max_nodes=20\. Set"):
         plot_graph(estimator, "step", max_nodes=20)
 
 

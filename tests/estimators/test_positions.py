@@ -219,7 +219,7 @@ def test_the_kind_of_an_output_is_seen_on_the_rows():
 
 def test_a_softmax_over_another_axis_gives_no_probabilities_of_classes():
     onx = model(f"double[n, {T}, {K}] Y", "Y = Softmax <axis = 1> (Z)")
-    with pytest.warns(UserWarning, match="'Y' lies between 0 and 1 .*taken for scores. Say output_is='probabilities'"):
+    with pytest.warns(UserWarning, match="'Y' lies between 0 and 1 .*read as scores. Set output_is='probabilities'"):
         assert OrtGradientClassifier(onx, **EXACT).fit(X, Y).output_is_ == "scores"
     said = OrtGradientClassifier(onx, output_is="probabilities", **EXACT).fit(X, Y)
     assert_allclose(said.predict_proba(X).sum(axis=2), 1)
@@ -276,7 +276,7 @@ def test_a_mean_and_its_logarithm():
     tuned = OrtGradientRegressor(exp, loss="poisson", **EXACT | dict(max_iter=1, learning_rate=1e-3)).fit(X, counts)
     z = X @ W + B
     assert tuned.loss_curve_[0] == pytest.approx(np.nanmean(np.exp(z) - counts * z))
-    with pytest.raises(DataError, match="takes y >= 0, got -1"):
+    with pytest.raises(DataError, match="requires y >= 0, got -1"):
         tuned.fit(X, counts - 1)
 
 
@@ -334,7 +334,7 @@ def test_validation_search_and_gradients(estimator, y):
     moved = X.copy()
     moved[:, 1, 2] += eps
     assert_allclose(dx[:, 1, 2], (start.losses(moved, y) - start.losses(X, y)) / eps, atol=1e-4)
-    with pytest.raises(ModelError, match="give y"):
+    with pytest.raises(ModelError, match="Pass y"):
         start.gradient(X)
 
 
@@ -384,7 +384,7 @@ def test_the_step_as_files_is_that_of_fit(onx, turned, class_weight, tmp_path):
 def test_partial_fit_knows_classes_to_come():
     tuned = OrtGradientClassifier(TOKENS, **EXACT).partial_fit(X, np.zeros((N, T), int), classes=[0, 1, 2])
     assert_array_equal(tuned.partial_fit(X, Y).classes_, [0, 1, 2])
-    with pytest.raises(DataError, match="labels the model does not know: 7"):
+    with pytest.raises(DataError, match="labels that the model does not know: 7"):
         tuned.partial_fit(X, np.where(COUNTED, 7, -100))
 
 
@@ -467,9 +467,13 @@ def square(**params):
         (
             lambda: OrtGradientClassifier(TOKENS).fit(X, LABELS[:, 0]),
             DataError,
-            r"has 3 axes, y the shape \(n,\): y needs",
+            r"has 3 axes, but y has shape \(n,\). y must have",
         ),
-        (lambda: OrtGradientClassifier(FLAT).fit(X[:, 0], LABELS[..., None]), DataError, r"one result a row, \(n, k\)"),
+        (
+            lambda: OrtGradientClassifier(FLAT).fit(X[:, 0], LABELS[..., None]),
+            DataError,
+            r"one result per row, \(n, k\)",
+        ),
         (
             lambda: OrtGradientClassifier(TOKENS).fit(X, LABELS[:, :4]),
             DataError,
@@ -484,7 +488,7 @@ def square(**params):
         (
             lambda: OrtGradientClassifier(TOKENS).fit(X, LABELS * 2 + (X[..., 0] > 0)),
             DataError,
-            "3 classes, y has 6: 0, 1",
+            "3 classes, but y has 6: 0, 1",
         ),
         (
             lambda: OrtGradientClassifier(TOKENS).fit(X, np.where(COUNTED, LABELS, 255)),
@@ -494,19 +498,19 @@ def square(**params):
         (
             lambda: OrtGradientClassifier(TOKENS).fit(X, np.full((N, T), -100)),
             DataError,
-            "All labels of y are -100, .* ignore",
+            "All labels in y equal ignore_index=-100",
         ),
         (lambda: OrtGradientClassifier(TOKENS).fit(X, VALUES[..., 0]), DataError, "Unknown label type: continuous"),
         (
             lambda: OrtGradientClassifier(TOKENS).fit(X, [[0] * T] * (N - 1) + [[0]]),
             DataError,
-            "different lengths: fill",
+            "different lengths. Pad",
         ),
         (lambda: OrtGradientClassifier(TOKENS).fit(X[1:], Y), DataError, "inconsistent numbers of samples"),
         (
             lambda: OrtGradientClassifier(TOKENS, class_weight=[{0: 1}]).fit(X, Y),
             DataError,
-            "one class for each position",
+            "one class per position",
         ),
         (
             lambda: OrtGradientClassifier(NO_PROBABILITIES).fit(X, VALUES > 0),
@@ -519,8 +523,8 @@ def square(**params):
             r"has 3 values for each entry of y, on axis 2",
         ),
         (lambda: OrtGradientRegressor(TOKENS).fit(X, np.abs(VALUES) * np.inf), DataError, "Input contains infinity"),
-        (lambda: OrtGradientRegressor(TOKENS).fit(X, VALUES * np.nan), DataError, "All values of y are NaN"),
-        (lambda: OrtGradientRegressor(TOKENS).fit(X, VALUES.astype(str)), DataError, "y must hold numbers"),
+        (lambda: OrtGradientRegressor(TOKENS).fit(X, VALUES * np.nan), DataError, "All values in y are NaN"),
+        (lambda: OrtGradientRegressor(TOKENS).fit(X, VALUES.astype(str)), DataError, "y must be numeric"),
         (square, DataError, "Set class_axis=1 or class_axis=2"),
         (lambda: square(class_axis=2), None, None),
         (lambda: square(class_axis=-2), None, None),
@@ -544,7 +548,7 @@ def test_errors_name_shapes_and_remedies(fit, error, words):
 
 def test_an_axis_of_classes_needs_positions():
     for estimator in (FLAT, None):
-        with pytest.raises(ParameterError, match="class_axis=1 is about outputs of three .* set class_axis=None"):
+        with pytest.raises(ParameterError, match="class_axis=1 applies to outputs with three .* Set class_axis=None"):
             OrtGradientClassifier(estimator, class_axis=1).fit(X[:, 0], np.arange(N) % K)
 
 
@@ -590,6 +594,6 @@ def test_the_first_axis_must_be_the_rows(lengths):
 
 
 def test_one_label_a_row_by_features():
-    """The remedy of the error: a new head on a value whose mean over the positions has the classes."""
+    """The remedy of the error: a new head on a value whose mean over the positions decides the class."""
     tuned = OrtGradientClassifier(TOKENS, head="new", features="Z", max_iter=2, random_state=0).fit(X, LABELS[:, 0])
     assert tuned.predict(X).shape == (N,)

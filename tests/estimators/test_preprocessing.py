@@ -113,7 +113,7 @@ def test_a_file_with_functions_names_them(tmp_path):
     tuned = OrtGradientRegressor(make_pipeline(FunctionTransformer(twice), Ridge()), max_iter=1).fit(X, Y)
     save(tuned, tmp_path / "tuned.onnx")
     name = f"{__name__}.twice"
-    with pytest.raises(ModelError, match=f"hold {name}, which skops does not trust.*trusted="):
+    with pytest.raises(ModelError, match=f"contain {name}, which skops does not trust.*trusted="):
         load(tmp_path / "tuned.onnx")
     np.testing.assert_array_equal(load(tmp_path / "tuned.onnx", trusted=[name]).predict(X), tuned.predict(X))
 
@@ -250,7 +250,7 @@ def test_integers_that_float32_does_not_tell_apart_are_left_to_scikit_learn(name
         rows = pytest.importorskip("polars", reason="polars is not installed").DataFrame(rows)
     y = 10.0 * (CODES - CODES.min())
     expected = clone(model).fit(rows, y)
-    with pytest.warns(UserWarning, match=r"scikit-learn runs .* ONNX holds thresholds and categories in") as caught:
+    with pytest.warns(UserWarning, match=r"scikit-learn runs .* ONNX stores thresholds and categories in") as caught:
         tuned = OrtGradientRegressor(expected if fitted else clone(model), max_iter=0).fit(rows, y)
     assert len(caught) == 1
     assert list(tuned.onnx_status_.values()) == ["scikit-learn", "ONNX"]
@@ -288,11 +288,11 @@ def test_thresholds_are_float32_in_a_model_of_float64_too():
     model = make_pipeline(MinMaxScaler(), KBinsDiscretizer(5, encode="onehot-dense", strategy="uniform"), Ridge()).fit(
         rows, Y[:60]
     )
-    with pytest.warns(UserWarning, match="in a model of dtype='float64' as well"):
+    with pytest.warns(UserWarning, match="in float32 even with dtype='float64'"):
         tuned = OrtGradientRegressor(model, max_iter=0, dtype="float64").fit(rows, Y[:60])
-    with pytest.raises(ExportError, match="in a model of dtype='float64' as well") as refused:
+    with pytest.raises(ExportError, match="in float32 even with dtype='float64'") as refused:
         tuned.get_trained_onnx()
-    assert "takes them in" not in str(refused.value)
+    assert "to include the steps" not in str(refused.value)
     np.testing.assert_allclose(tuned.predict(rows), model.predict(rows), rtol=1e-9)
 
 
@@ -318,7 +318,7 @@ def test_offsets_are_subtracted_before_the_rows_are_rounded(name):
     tuned = OrtGradientRegressor(model, max_iter=1, learning_rate=1e-30).fit(FAR, Y)
     assert "scikit-learn" in tuned.onnx_status_.values()
     np.testing.assert_allclose(tuned.predict(FAR), model.predict(FAR), rtol=0, atol=1e-6 * Y.max())
-    with pytest.raises(ExportError, match="dtype='float64' (takes them in|holds them)"):
+    with pytest.raises(ExportError, match="dtype='float64' (to include the steps|holds them)"):
         tuned.get_trained_onnx()
     wide = OrtGradientRegressor(model, max_iter=1, learning_rate=1e-30, dtype="float64").fit(FAR, Y)
     assert set(wide.onnx_status_.values()) == {"ONNX"}
@@ -329,12 +329,14 @@ def test_offsets_are_subtracted_before_the_rows_are_rounded(name):
 def test_a_fit_says_once_that_an_offset_costs_the_whole_graph():
     rows = NEAR + np.where(np.arange(NEAR.shape[1]) == 2, 3_000, 0)
     model = make_pipeline(StandardScaler(), Ridge(1e-3)).fit(rows, Y)
-    with pytest.warns(UserWarning, match=r"runs 'standardscaler': .*part='tail'.*float64' takes them in") as caught:
+    with pytest.warns(
+        UserWarning, match=r"runs 'standardscaler', .*part='tail'.*float64' to include the steps"
+    ) as caught:
         tuned = OrtGradientRegressor(model, max_iter=0).fit(rows, Y)
     assert len(caught) == 1
     expected = model.predict(rows)
     np.testing.assert_allclose(tuned.predict(rows), expected, rtol=0, atol=1e-5 * np.abs(expected).max())
-    with pytest.raises(ExportError, match=r"dtype='float64' takes them in.*X\.astype\(numpy\.float32\)"):
+    with pytest.raises(ExportError, match=r"Set dtype='float64' to include the steps.*X\.astype\(numpy\.float32\)"):
         tuned.get_trained_onnx()
     for remedy in (
         OrtGradientRegressor(model, max_iter=0, dtype="float64").fit(rows, Y),
@@ -413,6 +415,6 @@ def test_a_step_that_would_not_be_read_again_is_not_written(tmp_path):
     ):
         fitted = make_pipeline(step, Ridge()).fit(texts, y)
         trained = OrtGradientRegressor(fitted, max_iter=1).fit(texts, y)
-        with pytest.raises(ExportError, match="skops cannot keep the step .* Pickle the estimator instead"):
+        with pytest.raises(ExportError, match="skops cannot save the step .* Pickle the estimator instead"):
             save(trained, tmp_path / "unnamed")
         assert not (tmp_path / "unnamed").exists()

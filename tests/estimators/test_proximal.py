@@ -268,7 +268,7 @@ class SignDescent(Optimizer):
 
 
 def test_errors_say_what_to_do():
-    with pytest.raises(OptimizerError, match="SignDescent has no proximal step: give it the methods pull and metric"):
+    with pytest.raises(OptimizerError, match="SignDescent has no proximal step. Give it the methods pull and metric"):
         OrtGradientRegressor(solver=SignDescent(), l1_method="proximal").fit(X, y)
     OrtGradientRegressor(solver=SignDescent(), l1=0.1, max_iter=2).fit(X, y)
     with pytest.raises(ParameterError, match="The 'l1_method' parameter"):

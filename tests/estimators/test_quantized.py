@@ -219,7 +219,7 @@ def test_the_head_of_a_quantized_network(digits, tmp_path):
 def test_quantized_weights_get_no_factors(digits, tmp_path):
     X, _, y, _, network = digits
     onx = quantized(network, X[:100], tmp_path)
-    words = "none that may be trained beside the quantized ones, which get no factors and are trained as they are"
+    words = "none that can be trained except the quantized ones, which get no factors and are trained directly"
     with pytest.raises(WeightError, match=words):
         OrtGradientClassifier(onx, weights_to_train=LoRA(rank=2)).fit(X, y)
 
@@ -285,7 +285,7 @@ def test_a_weight_whose_scale_is_computed_stays_and_is_named():
         q=Q,
         V=np.ones((3, 1), np.float32),
     )
-    with pytest.warns(UserWarning, match=r"Quantized weights of the model: 1 \(q\)"):
+    with pytest.warns(UserWarning, match=r"The model has quantized weights: 1 \(q\)"):
         model = OrtGradientRegressor(onx, max_iter=1).fit(ROWS, SIZE)
     assert list(model.weights_) == ["V"]
 
@@ -381,7 +381,7 @@ WHEN_RUN_FUSED = "Y = com.microsoft.DynamicQuantizeMatMul(X, Q, scale, zero, b)"
         (WHEN_RUN_FUSED, "computes with integers in DynamicQuantizeMatMul .*Train the floating-point model"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:Quantized weights of the model")
+@pytest.mark.filterwarnings("ignore:The model has quantized weights")
 def test_scales_of_batches_are_named_with_the_remedy(nodes, words):
     """Beside a row of 1e4 those of 1 are 0."""
     onx = onnx.parser.parse_model(

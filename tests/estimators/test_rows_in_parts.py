@@ -392,7 +392,7 @@ def test_rows_of_parts_that_are_mixed_have_one_length(open_parts):
     cuts = np.array_split(np.arange(60), 20)
     source = from_files(cuts, lambda rows: (Inputs(ids=[ids[i] for i in rows]), kinds[rows]))
     model = OrtGradientClassifier(onnx.parser.parse_model(TEXT), pad={"ids": 0}, max_iter=2)
-    with pytest.raises(DataError, match=r"Rows of 'ids' have the shape \(\d,\) in one part, .*fill up the rows of all"):
+    with pytest.raises(DataError, match=r"Rows of 'ids' have shape \(\d,\) in one part, .*Pad the rows of all"):
         model.fit(Parts(source, open_parts=open_parts))
 
 
@@ -432,7 +432,9 @@ def test_rows_without_a_label_are_counted(missing):
 @pytest.mark.parametrize("wrapped", [False, True], ids=["source", "Parts"])
 def test_scikit_learn_takes_no_parts(call, wrapped):
     parts = parts_of(3, X, y)
-    with pytest.raises(ArgumentTypeError, match="Rows in parts are for fit.*cross-validation, searches and pipelines"):
+    with pytest.raises(
+        ArgumentTypeError, match="Rows in parts work only with fit.*cross-validation, searches and outer pipelines"
+    ):
         call(Parts(parts) if wrapped else parts)
 
 
@@ -460,14 +462,14 @@ FEWER = np.where(AMONG & (np.arange(N) % 2 == 0), "no", y)
 
 #: The rows of the first pass, those of part 3 afterwards, the error.
 CHANGED = {
-    "some weights are zero": ((X, y, weight), (X, y, weight * (np.arange(N) % 2)), CHANGE + r"\d+ rows count, \d+ did"),
-    "all weights are zero": ((X, y, weight), (X, y, 0 * weight), CHANGE + r"0 rows count, \d+ did"),
-    "larger weights": ((X, y, weight), (X, y, 2 * weight), CHANGE + "its sample weights sum to .*, it was"),
+    "some weights are zero": ((X, y, weight), (X, y, weight * (np.arange(N) % 2)), CHANGE + r"\d+ of its rows count, but \d+ did"),
+    "all weights are zero": ((X, y, weight), (X, y, 0 * weight), CHANGE + r"0 of its rows count, but \d+ did"),
+    "larger weights": ((X, y, weight), (X, y, 2 * weight), CHANGE + "its sample weights sum to .*, but to"),
     "weights that were all one": ((X, y, ONES), (X, y, weight), "Part 3: the sample weights have changed.*all were 1"),
     "weights that are all two": ((X, y, ONES), (X, y, 2 * ONES), "Part 3: the sample weights have changed.*all were 1"),
-    "other classes": ((X, y), (X, FEWER), CHANGE + "its (rows are of other classes|sample weights sum)"),
-    "one class": ((X, y), (X, np.where(AMONG, "yes", y)), CHANGE + "its (rows are of other classes|sample weights sum)"),
-    "another class": ((X, y), (X, np.where(AMONG, "perhaps", y)), "Part 3: (y has labels the model does not know: 'perh|.*'perh)"),
+    "other classes": ((X, y), (X, FEWER), CHANGE + "its (rows have other classes|sample weights sum)"),
+    "one class": ((X, y), (X, np.where(AMONG, "yes", y)), CHANGE + "its (rows have other classes|sample weights sum)"),
+    "another class": ((X, y), (X, np.where(AMONG, "perhaps", y)), "Part 3: (y has labels that the model does not know: 'perh|.*'perh)"),
     "fewer rows": ((X, y), (X[:500], y[:500]), r"Part 3 has 83 rows in X and 83 in y, n_rows\(3\) is 100"),
     "other columns": ((X, y), (X[:, :3], y), r"Part 3 has rows of \(3,\), part 0 of \(4,\)"),
 }  # fmt: skip
@@ -560,7 +562,7 @@ def test_few_rows_are_held_out_as_in_memory(n):
 
 
 def test_a_single_row_is_not_held_out():
-    with pytest.raises(DataError, match="holds out validation_fraction=0.1 of the 1 rows, 1: 0 are left"):
+    with pytest.raises(DataError, match=r"holds out 1 of 1 rows \(validation_fraction=0.1\), so 0 are left"):
         OrtGradientRegressor(early_stopping=True).fit(parts_of(1, X[:1], value[:1]))
 
 
@@ -587,7 +589,7 @@ def test_classes_of_later_parts_are_found():
     "change, classes, message",
     [
         (lambda rows, labels: (rows, np.where(np.arange(len(rows)) == 9, "perhaps", labels)), None, "does not know.*perhaps"),
-        (lambda rows, labels: (rows, np.where(np.arange(len(rows)) == 9, "perhaps", labels)), ["no", "yes"], "Part 31: y has labels the model does not know: 'perhaps'"),
+        (lambda rows, labels: (rows, np.where(np.arange(len(rows)) == 9, "perhaps", labels)), ["no", "yes"], "Part 31: y has labels that the model does not know: 'perhaps'"),
         (lambda rows, labels: (np.where(np.arange(len(rows))[:, None] == 9, np.nan, rows), labels), None, "Part 31: Input X contains NaN"),
         (lambda rows, labels: (np.where(np.arange(len(rows))[:, None] == 9, np.inf, rows), labels), None, "Part 31: Input X contains infinity"),
         (lambda rows, labels: (rows[:, :3], labels), None, "Part 31 has rows of \\(3,\\), part 0 of \\(4,\\)"),
@@ -703,9 +705,9 @@ def parts_with_lengths(n):
 @pytest.mark.parametrize(
     "call, error, message",
     [
-        (lambda m: m.fit(iter([(X, y)])), ArgumentTypeError, "list_iterator, which can be read once.*from_files"),
+        (lambda m: m.fit(iter([(X, y)])), ArgumentTypeError, "list_iterator, which can be read only once.*from_files"),
         (lambda m: m.fit((X, y) for _ in range(2)), ArgumentTypeError, "generator.*each epoch needs a pass.*n_rows\\(i\\)"),
-        (lambda m: m.fit(lambda: [(X, y)]), ArgumentTypeError, "X is a function, and each epoch needs a pass.*from_files"),
+        (lambda m: m.fit(lambda: [(X, y)]), ArgumentTypeError, "X is a function, but each epoch needs a pass.*from_files"),
         (lambda m: m.fit(from_files([0, 1], lambda i: (X, (y == "yes").astype(str if i else int)))), DataError, "of one type.*part 1 has 'False', part 0 has 0"),
         (lambda m: m.fit(parts_of(3, X, y), y), DataError, "y is given beside rows in parts"),
         (lambda m: m.fit(parts_of(3, X, y), sample_weight=weight), DataError, "sample_weight is given beside"),
@@ -722,7 +724,7 @@ def parts_with_lengths(n):
         (lambda m: m.fit(X), DataError, "requires y to be passed"),
         (lambda m: m.fit(X, y).score(X), DataError, "The rows have no y"),
         (lambda m: m.fit(X, y).embed(parts_of(3, X, y), "a"), ParameterError, "one part at a time"),
-        (lambda m: Parts(parts_of(3, X, y), open_parts=0), ParameterError, "open_parts must be a number of parts"),
+        (lambda m: Parts(parts_of(3, X, y), open_parts=0), ParameterError, "open_parts must be a positive number of parts"),
         (lambda m: Parts([X, y]), ArgumentTypeError, "__len__, n_rows\\(i\\) and read\\(i\\), got list"),
         (lambda m: OrtGradientRegressor().fit(parts_of(3, X, value, classes=[1])), ParameterError, "classes= is for classifiers"),
         (lambda m: m.set_params(class_weight="balanced").fit(parts_of(3, X, np.stack([y == "yes", y == "no"], 1).astype(int))), ParameterError, "class_weight='balanced' of several labels"),

@@ -178,7 +178,7 @@ def test_feature_names_and_no_way_back_to_scikit_learn(tmp_path):
     save(OrtGradientRegressor(LinearRegression(), max_iter=1).fit(frame, y), tmp_path / "m.onnx")
     twin = load(tmp_path / "m.onnx")
     assert twin.feature_names_in_.tolist() == list(frame.columns)
-    with pytest.raises(ExportError, match=r"onnxtrain.save, which holds no scikit-learn objects.*get_trained_onnx"):
+    with pytest.raises(ExportError, match=r"onnxtrain.save, which contains no scikit-learn objects.*get_trained_onnx"):
         twin.to_sklearn()
     assert twin.set_params(max_iter=2).fit(frame, y).n_iter_ == 2  # its estimator is the trained model
 
@@ -196,7 +196,7 @@ class Own(OrtGradientRegressor):
     [
         (OrtGradientRegressor(loss=own_loss), r"cannot keep the parameter 'loss', a function.*Register it"),
         (OrtGradientRegressor(learning_rate=lambda step: 1e-3), "cannot keep the parameter 'learning_rate'"),
-        (Own(), "Only OrtGradientClassifier and OrtGradientRegressor are kept, got Own"),
+        (Own(), "Only OrtGradientClassifier and OrtGradientRegressor can be saved, got Own"),
     ],
 )
 def test_what_cannot_be_kept(model, message, tmp_path):
@@ -249,12 +249,12 @@ def rewritten(path, content, change):
 
 CHANGES = [
     (dict(format=2, written_by="9.9"), r"written by onnxtrain 9.9, in format 2; this version reads up to 1: install"),
-    ({"class": "Popen"}, "The file holds a Popen; known are OrtGradientClassifier, OrtGradientRegressor"),
+    ({"class": "Popen"}, "The file contains a Popen, expected one of OrtGradientClassifier, OrtGradientRegressor"),
     (dict(params={"colour": 1}), "OrtGradientRegressor has no parameter 'colour'"),
     (dict(params={"loss": {"function": "f"}}), "names the function 'f', and holds no code"),
     (dict(params={"loss": {"pickle": "gASVAAAA"}}), "kind 'pickle', which this version of onnxtrain does not know"),
     (dict(params={"solver": {"optimizer": ["Lion", {}]}}), "names 'Lion', which is not registered here"),
-    (dict(state=[]), "is not understood"),
+    (dict(state=[]), "cannot read the content"),
 ]
 
 
@@ -429,19 +429,19 @@ def test_files_that_were_changed_and_signed_again(name, files, tmp_path, monkeyp
 @pytest.mark.parametrize(
     "part, name, value, words",
     [
-        ("attributes", "_n_labels", None, "does not hold n_labels"),
-        ("attributes", "_n_labels", True, "True as _n_labels of the estimator, which must be of type int"),
-        ("model", "scores", {"array": 0}, "as scores of TrainableModel, which must be of type str | None"),
-        ("model", "scores", "other", "not those of its graph: other"),
-        ("model", "shapes", {"dict": [["X", {"tuple": ["n", 10]}]]}, "as shapes of TrainableModel"),
+        ("attributes", "_n_labels", None, "does not contain n_labels"),
+        ("attributes", "_n_labels", True, "_n_labels of the estimator must be of type int, got True"),
+        ("model", "scores", {"array": 0}, "scores of TrainableModel must be of type str | None"),
+        ("model", "scores", "other", "do not match its graph: other"),
+        ("model", "shapes", {"dict": [["X", {"tuple": ["n", 10]}]]}, "shapes of TrainableModel must be"),
         (
             "model",
             "features",
             {"dict": [["X", {"dtype": "<f8"}]]},
-            "float64 as type of the input 'X', its graph float32",
+            "dtype float64 for the input 'X', but its graph has float32",
         ),
-        ("state", "step", 1.0, "1.0 as step of TrainingState, which must be of type int"),
-        ("state", "loss_curve", {"list": [0.5, "low"]}, "as loss_curve of TrainingState.*list"),
+        ("state", "step", 1.0, "step of TrainingState must be of type int, got 1.0"),
+        ("state", "loss_curve", {"list": [0.5, "low"]}, "loss_curve of TrainingState must be.*list"),
     ],
 )
 def test_a_header_with_another_type(part, name, value, words, tmp_path):
@@ -679,7 +679,7 @@ SIGNED = {
     "no checksum": ("sha256", None, "does not belong to"),
     "an offset behind the end": ("offset", "1000000", r"The tensor '0' of \[.*\] is not in"),
     "an offset before the start": ("offset", "-8", r"The tensor '0' of \[.*\] is not in"),
-    "an offset that is no number": ("offset", "x", "not understood"),
+    "an offset that is no number": ("offset", "x", "cannot read the content"),
     "a length beyond memory": ("dims", 2**60, "is not in"),
     "a negative length": ("dims", -3, "is not in"),
 }

@@ -190,7 +190,7 @@ def test_whole_numbers_of_a_floating_point_input_are_filled_with_any_number(fill
     ids=["tokens", "lengths"],
 )
 def test_an_error_of_onnxruntime_names_the_inputs(change, words):
-    with pytest.raises(DataError, match=f"(?s)onnxruntime cannot run the model: .* Inputs of integers: .*{words}"):
+    with pytest.raises(DataError, match=f"(?s)onnxruntime cannot run the model: .* Integer inputs: .*{words}"):
         tuned().fit(X | change, y)
 
 
@@ -325,7 +325,7 @@ def test_rows_are_padded_to_the_length_that_the_model_declares():
     assert_as_expected(model.fit(rows, y))
     np.testing.assert_array_equal(model.predict(ROWS), model.predict(rows))
     plain = OrtGradientClassifier(fixed)
-    with pytest.raises(DataError, match=rf"X\['input_ids'\] has {T} features, the model takes {T + 3}"):
+    with pytest.raises(DataError, match=rf"X\['input_ids'\] has {T} features, but the model takes {T + 3}"):
         plain.fit(ROWS, y)
 
 
@@ -342,7 +342,7 @@ REFUSED = {
     ),
     "NaN": ({**X, "input_ids": np.where(PADDED == 0, np.nan, PADDED)}, "holds nan in row .*, the model takes int64"),
     "texts": ({**X, "input_ids": np.full((N, T), "word")}, r"X\['input_ids'\] holds <U4, the model takes int64"),
-    "axes": ({**X, "input_ids": PADDED[:, :, None]}, r"X\['input_ids'\] has 3 axes, the model takes 2"),
+    "axes": ({**X, "input_ids": PADDED[:, :, None]}, r"X\['input_ids'\] has 3 axes, but the model takes 2"),
     "rows": (
         {**X, "attention_mask": MASK[:5]},
         "X has inconsistent numbers of samples: input_ids has 60 on axis 0, attention_mask has 5 on axis 0",
@@ -473,7 +473,9 @@ def test_an_estimator_of_scikit_learn_takes_no_inputs():
     with pytest.raises(DataError, match="Inputs holds a and is no array: it goes through splits"):
         LinearRegression().fit(rows, np.ones(3))
     for name, value in {"inputs": {"a": 1}, "pad": {"a": 0}, "batch_axis": {"a": 1}}.items():
-        with pytest.raises(ParameterError, match=f"{name}= is about the inputs of an ONNX model, got LinearRegression"):
+        with pytest.raises(
+            ParameterError, match=f"{name}= applies to the inputs of an ONNX model, but got LinearRegression"
+        ):
             OrtGradientRegressor(LinearRegression(), **{name: value}).fit(np.eye(3), np.ones(3))
     with pytest.raises(ParameterError, match="pad: the model takes no rows by 'input_id'. Did you mean 'input_ids'"):
         tuned(pad={"input_id": 0}).fit(ROWS, y)

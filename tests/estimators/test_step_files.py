@@ -532,19 +532,19 @@ def text_rows():
 
 REFUSED = {
     "lbfgs": (lambda: fitted("logistic", solver="lbfgs"), "cpu", "solver='lbfgs' has no step"),
-    "sparse": (sparse_rows, "cpu", "The rows of fit were sparse; a step reads dense tensors"),
-    "texts": (text_rows, "cpu", r"The model takes texts \(X\)"),
+    "sparse": (sparse_rows, "cpu", "The rows in fit were sparse, but an exported step reads dense tensors"),
+    "texts": (text_rows, "cpu", r"The model takes strings \(X\)"),
     "pipeline": (
         lambda: C(make_pipeline(TfidfVectorizer(), LogisticRegression()), max_iter=0).fit(*TEXTS),
         "cpu",
         "scikit-learn runs 'tfidfvectorizer'",
     ),
     "trees": (lambda: fitted("trees"), "webgpu", "ai.onnx.ml.TreeEnsembleRegressor, an operator outside ai.onnx"),
-    "pooling": (lambda: fitted("convolution"), "webgpu", "MaxPool with Indices, of which the gradient of a MaxPool"),
+    "pooling": (lambda: fitted("convolution"), "webgpu", "MaxPool with Indices, which the gradient of a MaxPool"),
     "filters": (
         lambda: C(network(CONV.replace("MaxPool", "AveragePool")), max_iter=0).fit(*IMAGES),
         "webgpu",
-        "Conv of a number of channels for which onnxruntime's results are wrong",
+        "Conv with a number of channels for which onnxruntime's results are or may be wrong",
     ),
     "float64": (lambda: fitted("float64"), "webgpu", r"in float64 \(set dtype='float32'\)"),
 }
@@ -562,10 +562,10 @@ def test_a_step_that_cannot_be_written_is_refused_with_the_reason(name, tmp_path
 @pytest.mark.parametrize(
     "file, trained, words",
     [
-        ("step", ["body", "shift", "b"], "train a smaller model"),
-        ("init", ["body", "shift"], "train fewer weights"),
-        ("predict", ["W", "b"], "train a smaller model"),
-        ("before", ["W", "b"], "train a smaller model"),
+        ("step", ["body", "shift", "b"], "Train a smaller model"),
+        ("init", ["body", "shift"], "Train fewer weights"),
+        ("predict", ["W", "b"], "Train a smaller model"),
+        ("before", ["W", "b"], "Train a smaller model"),
     ],
 )
 def test_a_file_that_would_be_no_protobuf_message(file, trained, words, tmp_path, monkeypatch):
@@ -581,13 +581,13 @@ def test_a_file_that_would_be_no_protobuf_message(file, trained, words, tmp_path
         check(name, *args)
 
     monkeypatch.setattr(portable, "_check_size", small)
-    with pytest.raises(ExportError, match=rf"{file}\.onnx would hold 0\.0\d GB, and an ONNX file less.*{words}"):
+    with pytest.raises(ExportError, match=rf"{file}\.onnx would be 0\.0\d GB, but an ONNX file must be below.*{words}"):
         model.export_training_step(tmp_path / "step")
     assert not (tmp_path / "step").exists()
 
 
 def test_an_unknown_target(tmp_path):
-    with pytest.raises(ParameterError, match="target is 'cpu' or 'webgpu', got 'webgl'. Did you mean 'webgpu'"):
+    with pytest.raises(ParameterError, match="target must be 'cpu' or 'webgpu', got 'webgl'. Did you mean 'webgpu'"):
         fitted("linear").export_training_step(tmp_path, target="webgl")
 
 
@@ -607,21 +607,21 @@ def test_a_folder_that_cannot_be_written(tmp_path):
 STATES = {
     "missing": (
         lambda s: {n: s[n] for n in s if n != "coef"},
-        "The state lacks coef. Expected coef, intercept, .*step; got intercept, ",
+        "The state lacks coef. Expected coef, intercept, .*step, got intercept, ",
     ),
     "another": (
         lambda s: {"w": 1},
-        "The state lacks coef, .*step. Expected coef, .*step; got w. It comes from a step of",
+        "The state lacks coef, .*step. Expected coef, .*step, got w. It comes from a step of",
     ),
-    "unknown": (lambda s: {**s, "more": np.zeros(1)}, "The state has also more"),
+    "unknown": (lambda s: {**s, "more": np.zeros(1)}, "The state also has more"),
     "shape": (lambda s: {**s, "coef": s["coef"][:3]}, r"coef of the state has shape \(3, 1\), expected \(10, 1\)"),
-    "diverged": (lambda s: {**s, "coef": s["coef"] * np.nan}, "coef of the state holds values that are not finite"),
+    "diverged": (lambda s: {**s, "coef": s["coef"] * np.nan}, "coef of the state contains values that are not finite"),
     "step 0": (
         lambda s: {**s, "step": [0]},
-        r"step of the state is \[0\]: it is the number of the next step, from 1 on",
+        r"step of the state must be the number of the next step, 1 or more, got \[0\]",
     ),
-    "half a step": (lambda s: {**s, "step": [1.5]}, r"step of the state is \[1\.5\]"),
-    "step in int64": (lambda s: {**s, "step": [2**32 + 1]}, r"step of the state is \[4294967297\]"),
+    "half a step": (lambda s: {**s, "step": [1.5]}, r"step of the state must be .* got \[1\.5\]"),
+    "step in int64": (lambda s: {**s, "step": [2**32 + 1]}, r"step of the state must be .* got \[4294967297\]"),
 }
 
 
@@ -666,12 +666,12 @@ OTHERS = {
     "weights": (
         lambda: R(Ridge(), max_iter=0).fit(X4, TWO[1]),
         lambda: R(Ridge(), max_iter=0).fit(X9, DIABETES[1]),
-        r"This estimator has the weights coef \(9, 1\), intercept \(1,\); .*: the weights coef \(4, 2\), intercept \(2,\). ",
+        r"This estimator has the weights coef \(9, 1\), intercept \(1,\), but .* lists the weights coef \(4, 2\), intercept \(2,\). ",
     ),
     "classes": (
         lambda: C(LogisticRegression(), max_iter=0).fit(*IRIS),
         lambda: C(LogisticRegression(), max_iter=0).fit(IRIS[0], CODES),
-        r"and the classes \[5, 6, 7\]; .* and the classes \[0, 1, 2\]",
+        r"and the classes \[5, 6, 7\], but .* and the classes \[0, 1, 2\]",
     ),
 }
 
@@ -685,15 +685,15 @@ def test_a_state_beside_the_description_of_another_step(case, tmp_path):
     np.savez(tmp_path / "state.npz", **state)
     for source in (tmp_path, tmp_path / "state.npz"):
         model.load_training_state(source)
-        with pytest.raises(DataError, match=f"The state is that of another model. .*{words}"):
+        with pytest.raises(DataError, match=f"The state belongs to another model. .*{words}"):
             other.load_training_state(source)
     (tmp_path / "step.json").write_text("{}")
-    with pytest.raises(DataError, match=r"no description of a step \(KeyError.*: export the step again"):
+    with pytest.raises(DataError, match=r"not a valid step description \(KeyError.*Export the step again"):
         model.load_training_state(tmp_path)
 
 
 def test_a_folder_without_a_state(tmp_path):
-    with pytest.raises(DataError, match=re.escape("state.onnx or state.npz in a folder; there is none")):
+    with pytest.raises(DataError, match=re.escape("state.onnx or state.npz in a folder, but there is none")):
         fitted("linear").load_training_state(tmp_path)
     (tmp_path / "state.onnx").write_bytes(b"\x08")
     with pytest.raises(DataError, match="The state cannot be read from"):
@@ -728,18 +728,18 @@ def test_a_federated_round_is_the_fit_of_all_rows(tmp_path):
 
 WRONG = {
     "none": ([], None, "There is no state to average"),
-    "names": ([{"a": np.ones(1)}, {"b": np.ones(1)}], None, "The states are of different steps"),
-    "shapes": ([{"a": np.ones(1)}, {"a": np.ones(2)}], None, "The states are of different steps"),
-    "as many": ([{"a": np.ones(1)}], [1, 2], "weights must be 1 numbers"),
-    "negative": ([{"a": np.ones(1)}] * 2, [1, -1], "none negative"),
+    "names": ([{"a": np.ones(1)}, {"b": np.ones(1)}], None, "The states belong to different steps"),
+    "shapes": ([{"a": np.ones(1)}, {"a": np.ones(2)}], None, "The states belong to different steps"),
+    "as many": ([{"a": np.ones(1)}], [1, 2], "weights must be 1 non-negative numbers"),
+    "negative": ([{"a": np.ones(1)}] * 2, [1, -1], "2 non-negative numbers"),
     "zero": ([{"a": np.ones(1)}], [0], "not all zero"),
-    "one state": ({"a": np.ones(1)}, None, r"a list of states, .* average_states\(\[a, b\]\); got one dict\."),
+    "one state": ({"a": np.ones(1)}, None, r"a list of states, .* average_states\(\[a, b\]\), got a single dict\."),
     "diverged": (
         [{"a": np.ones(1)}, {"a": [np.nan]}],
         [1, 0],
-        "'a' of state 1 holds values that are not finite: its training",
+        "'a' of state 1 contains values that are not finite: its training",
     ),
-    "arrays": ([np.ones(1)], None, r"a list of states, .* average_states\(\[a, b\]\); got a ndarray in it\."),
+    "arrays": ([np.ones(1)], None, r"a list of states, .* average_states\(\[a, b\]\), got an entry of type ndarray\."),
 }
 
 

@@ -597,7 +597,7 @@ def test_a_pipeline_on_a_table(name, tmp_path):
     assert_close(answer(trained.to_sklearn(), rows, fitted), found)
     np.testing.assert_array_equal(answer(pickle.loads(pickle.dumps(trained)), rows, fitted), found)
     if name == "dates":  # skops writes no Timestamp
-        with pytest.raises(ExportError, match="skops cannot keep the step 'columntransformer'.*Pickle the estimator"):
+        with pytest.raises(ExportError, match="skops cannot save the step 'columntransformer'.*Pickle the estimator"):
             save(trained, tmp_path / "trained")
     else:
         save(trained, tmp_path / "trained")

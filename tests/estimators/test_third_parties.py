@@ -131,7 +131,7 @@ def test_a_transformer_of_others_in_front(name, tmp_path):
     np.testing.assert_array_equal(getattr(pickle.loads(pickle.dumps(trained)), method)(rows), found)
     assert np.isfinite(cross_val_score(kind(model, max_iter=1), rows, y, cv=2, error_score="raise")).all()
     if name in OF_INDICES:
-        with pytest.raises(ExportError, match="skops cannot keep the step .* Pickle the estimator instead"):
+        with pytest.raises(ExportError, match="skops cannot save the step .* Pickle the estimator instead"):
             save(trained, tmp_path / "trained")
         return
     save(trained, tmp_path / "trained")

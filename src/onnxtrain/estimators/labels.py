@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from onnxtrain.estimators.trained import TrainedModel
 
 #: The remedy if the labels have only one class.
-_TO_COME = "A classifier needs two classes or more: partial_fit takes those still to come as classes=."
+_TO_COME = "A classifier needs at least two classes. With partial_fit, pass all present and future classes as classes=."
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +61,7 @@ class Labels(Targets):
         labels = check_classes(y)
         n_labels = labels.shape[1] if labels.ndim == 2 else 0
         if n_labels != self.n_labels:
-            raise DataError(f"y has {_per_row(n_labels)}, the model was fitted on {_per_row(self.n_labels)}.")
+            raise DataError(f"y has {_per_row(n_labels)}, but the model was fitted on {_per_row(self.n_labels)}.")
         return labels
 
     def n_outputs(self, y: np.ndarray) -> int:
@@ -77,16 +77,17 @@ class Labels(Targets):
         if is_fitted(estimator):
             given = _labels_of(estimator, X, self.n_labels)
             if given != self.n_labels:
-                remedy = "" if given else " A column for each class becomes one of classes by y.argmax(axis=1)."
+                remedy = "" if given else " If y has one column per class, pass y.argmax(axis=1)."
                 raise DataError(
-                    f"y has {_per_row(self.n_labels)}, {name} was fitted on {_per_row(given)}."
+                    f"y has {_per_row(self.n_labels)}, but {name} was fitted on {_per_row(given)}."
                     f"{remedy if self.n_labels else ''}"
                 )
             _check_both_labels(estimator)
         elif self.n_labels and not takes_labels(estimator):
             raise DataError(
-                f"y has {_per_row(self.n_labels)}, {name} takes one class. OneVsRestClassifier({name}(...)) takes "
-                "labels, and so do MLPClassifier, MultiOutputClassifier and ONNX models with a score for each."
+                f"y has {_per_row(self.n_labels)}, but {name} takes one class per row. Use "
+                f"OneVsRestClassifier({name}(...)), MLPClassifier, MultiOutputClassifier, or an ONNX model with one "
+                "score per label."
             )
 
     def rows_for_estimator(self, rows: Rows) -> Rows:
@@ -95,8 +96,8 @@ class Labels(Targets):
             rows = _with_zeros(rows, missing)
         if len(np.unique(rows.y)) < 2:
             raise DataError(
-                f"y holds one class, {rows.y[:1].tolist()[0]!r}; a classifier that is not fitted yet needs two "
-                "(partial_fit takes those still to come as classes=)."
+                f"y has only one class, {rows.y[:1].tolist()[0]!r}, but an unfitted classifier needs two. With "
+                "partial_fit, pass all present and future classes as classes=."
             )
         return rows
 
@@ -130,7 +131,7 @@ class Labels(Targets):
         if self.class_weight is None:
             return sample_weight
         if isinstance(self.class_weight, list) and not self.n_labels:
-            raise DataError("class_weight is a list, a dictionary for each label: y has one class a row.")
+            raise DataError("class_weight is a list of dictionaries, one per label, but y has one class per row.")
         counted = None
         if counts is None and sample_weight is not None and self.class_weight == "balanced":
             counted = np.flatnonzero(sample_weight)
@@ -182,8 +183,8 @@ class IndicatorLabels(Labels):
         """Return these labels with the column indices as classes."""
         n_scores = source.model.n_scores
         if n_scores != self.n_labels:
-            scores = f"{n_scores} scores" if n_scores > 1 else "one score, that of two classes"
-            raise DataError(f"The model has {scores}, y has {_per_row(self.n_labels)}: each needs a score.")
+            scores = f"{n_scores} scores" if n_scores > 1 else "one score, for two classes"
+            raise DataError(f"The model has {scores}, but y has {_per_row(self.n_labels)}. Each label needs a score.")
         return replace(self, classes=np.arange(self.n_labels))
 
     def encode(self, y: np.ndarray, model: TrainedModel) -> np.ndarray:
@@ -272,7 +273,7 @@ def is_likely(loss: Any, loss_params: Mapping[str, Any] | None) -> bool:
 
 def _per_row(n_labels: int) -> str:
     """Describe the labels of a row, for messages."""
-    return f"{n_labels} labels a row" if n_labels else "one class a row"
+    return f"{n_labels} labels per row" if n_labels else "one class per row"
 
 
 def _labels_of(estimator: Estimator, X: Features, default: int) -> int:
@@ -288,7 +289,7 @@ def _labels_of(estimator: Estimator, X: Features, default: int) -> int:
         except (TypeError, ValueError):  # values rounded to float32 are not categories of an encoder
             return default
         except Exception as e:  # any other class: a third-party step may ask for columns by name
-            raise ConversionError(f"{type(estimator).__name__}.predict fails on the rows as an array: {e!r}") from e
+            raise ConversionError(f"{type(estimator).__name__}.predict fails when the rows are an array: {e!r}") from e
     return int(shape[1]) if len(shape) == 2 and shape[1] > 1 else 0
 
 
@@ -299,8 +300,8 @@ def _check_both_labels(estimator: Estimator) -> None:
     if constant:
         raise DataError(
             f"{type(estimator).__name__} was fitted on rows that all have the same label in the columns {constant} of "
-            "y: it has no score for them that could be trained. Hand it over unfitted, sklearn.base.clone(estimator): "
-            "then it is fitted on the rows and one with the other label."
+            "y, so it has no trainable score for these labels. Pass it unfitted, sklearn.base.clone(estimator). It is "
+            "then fitted on the rows and one more row with the other label."
         )
 
 
@@ -319,9 +320,9 @@ def _counts_votes(estimator: Estimator | None) -> bool:
         return False
     if last.decision_function_shape != "ovr":
         raise ConversionError(
-            f"{type(last).__name__} with decision_function_shape={last.decision_function_shape!r} has a score for each "
-            "pair of classes, a loss takes one for each class: set_params(decision_function_shape='ovr'), of a fitted "
-            "one too, which predicts the same."
+            f"{type(last).__name__} with decision_function_shape={last.decision_function_shape!r} has one score per "
+            "pair of classes, but a loss needs one score per class. Call set_params(decision_function_shape='ovr'), "
+            "also on a fitted estimator, which then predicts the same."
         )
     return not last.break_ties
 
@@ -360,9 +361,9 @@ def _classes_of(found: np.ndarray, source: Source) -> np.ndarray:
     if np.issubdtype(found.dtype, np.integer) and found.min() >= 0 and found.max() < n_classes:
         return np.arange(n_classes)
     some = ", ".join(map(str, found[:10]))
-    remedy = "head='new' gives it a last layer for these." if len(found) > 1 else _TO_COME
-    positions = "" if source.model.n_axes == 2 else " A label of positions that do not count is named by ignore_index."
-    raise DataError(f"The model has {n_classes} classes, y has {len(found)}: {some}. {remedy}{positions}")
+    remedy = "Set head='new' to give the model a last layer for these." if len(found) > 1 else _TO_COME
+    positions = "" if source.model.n_axes == 2 else " If a label marks positions to ignore, set ignore_index to it."
+    raise DataError(f"The model has {n_classes} classes, but y has {len(found)}: {some}. {remedy}{positions}")
 
 
 def _one_each(classes: np.ndarray, n_classes: int) -> np.ndarray:
@@ -370,8 +371,8 @@ def _one_each(classes: np.ndarray, n_classes: int) -> np.ndarray:
     if not len(classes) == len(np.unique(classes)) == n_classes:
         some = ", ".join(map(repr, classes[:10].tolist()))
         raise DataError(
-            f"The model has {n_classes} classes, and stores {len(classes)} labels that are not one for each: {some}. "
-            "Hand over the model without its output of labels; y then holds the index of the column."
+            f"The model has {n_classes} classes, but stores {len(classes)} labels that are not one per class: {some}. "
+            "Pass the model without its label output. The labels in y are then the column indices."
         )
     return classes
 
@@ -387,21 +388,21 @@ def check_classes(y: np.ndarray) -> np.ndarray:
     """
     if np.asarray(y).dtype.kind in "mM" or isinstance(next(iter(np.ravel(y)), None), (date, timedelta)):
         raise DataError(
-            "y holds dates or durations as labels: numpy.asarray(y).astype(str) makes text of them, which can be "
-            "learned."
+            "y contains dates or durations as labels. Convert them to strings, numpy.asarray(y).astype(str), which can "
+            "be learned."
         )
     try:
         check_classification_targets(y)
     except (TypeError, ValueError) as e:
         if isinstance(e, ValueError) and np.asarray(y).dtype != object:
-            raise DataError(f"{e} Numbers are learned by OrtGradientRegressor.") from e
+            raise DataError(f"{e} Use OrtGradientRegressor to learn numbers.") from e
         types = sorted({type(label).__name__ for label in np.ravel(y)})
         if types in (["int"], ["bool"], ["float"]):
             raise DataError(
-                f"Unknown label type: y holds objects, all of type {types[0]}; give y.astype({types[0]})."
+                f"Unknown label type: y has dtype object, but all its values are {types[0]}. Pass y.astype({types[0]})."
             ) from e
         gaps = " Leave out the rows without a label." if "NoneType" in types else ""
-        raise DataError(f"Labels must be of one type, numbers or strings, got {', '.join(types)}: {e}{gaps}") from e
+        raise DataError(f"Labels must be all numbers or all strings, got {', '.join(types)}: {e}{gaps}") from e
     if n_columns(y) > 1:
         return _check_indicator(y)
     return column_or_1d(y.toarray() if hasattr(y, "toarray") else y, warn=True)
@@ -422,7 +423,7 @@ def check_expected(
     n_labels = 0 if positional else n_columns(y)
     if n_labels > 1:
         if len(classes) != n_labels:
-            raise DataError(f"classes has {len(classes)} entries, y {n_labels} columns of labels.")
+            raise DataError(f"classes has {len(classes)} entries, but y has {n_labels} columns of labels.")
         return None
     found = np.unique(classes)
     if known is not None and not np.array_equal(found, np.sort(known.classes)):
@@ -440,10 +441,10 @@ def _check_indicator(y: np.ndarray) -> np.ndarray:
     values = np.unique(y.data if scipy.sparse.issparse(y) else y)
     if not np.isin(values, (0, 1)).all():
         raise DataError(
-            f"y has {y.shape[1]} columns and the values {', '.join(map(str, values[:5]))}: that is a target of "
-            "multiclass-multioutput, which has no loss here. Several labels a row are columns of 0 and 1: lists of "
-            "labels become such by sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y); several targets of "
-            "classes are a classifier each."
+            f"y has {y.shape[1]} columns with the values {', '.join(map(str, values[:5]))}. This is a "
+            "multiclass-multioutput target, for which there is no loss. Multilabel targets must be columns of 0 and 1: "
+            "convert lists of labels with sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y). For several "
+            "multiclass targets, train one classifier per target."
         )
     return np.asarray(y.toarray() if hasattr(y, "toarray") else y).astype(np.int64)
 
@@ -476,9 +477,9 @@ def encode_classes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     if len(unknown):
         _check_type(unknown.tolist(), classes.tolist())
         raise DataError(
-            f"y has labels the model does not know: {', '.join(map(repr, unknown[:5].tolist()))}. "
-            f"{did_you_mean(unknown[0], map(str, classes))} Other classes are learned by an estimator that is not "
-            "fitted, or by an ONNX model with head='new'."
+            f"y has labels that the model does not know: {', '.join(map(repr, unknown[:5].tolist()))}. "
+            f"{did_you_mean(unknown[0], map(str, classes))} To learn other classes, pass an unfitted estimator, or an "
+            "ONNX model with head='new'."
         )
     order = np.argsort(classes)
     return order[np.searchsorted(classes, y, sorter=order)].astype(np.int64).reshape(-1, 1)
@@ -491,6 +492,6 @@ def _check_type(unknown: list[Any], classes: list[Any]) -> None:
     given, known = type(unknown[0]).__name__, type(classes[0]).__name__
     remedy = "y == 'True'" if known == "bool" else f"numpy.asarray(y).astype({known})"
     raise DataError(
-        f"y has labels of type {given} such as {unknown[0]!r}, the model knows them as {known}, {classes[:5]}: "
-        f"give {remedy}."
+        f"y has labels of type {given}, for example {unknown[0]!r}, but the classes of the model are of type {known}: "
+        f"{classes[:5]}. Pass {remedy}."
     )

@@ -48,9 +48,9 @@ class LiveLossCurve:
 
     def __init__(self, path: str | os.PathLike[str] | None = None, *, every: int = 1, rate: bool = False):
         if not isinstance(every, int) or every < 1:
-            raise ParameterError(f"every is a number of epochs, 1 or more, got {every!r}.")
+            raise ParameterError(f"every must be an integer, 1 or more, got {every!r}. It is a number of epochs.")
         if path is not None and not isinstance(path, (str, os.PathLike)):
-            raise ParameterError(f"path is that of a picture, such as 'loss.png', got {path!r:.80}.")
+            raise ParameterError(f"path must be the path of a picture, for example 'loss.png', got {path!r:.80}.")
         self.path, self.every, self.rate = path, every, rate
         self.loss: list[float] = []
         self.validation_loss: list[float] = []

@@ -119,7 +119,7 @@ def adapted(
     # the model holds zeros for both factors, so that fits with different seeds share the cached graphs
     found = with_factors(proto, factors, {name: np.zeros_like(w) for name, w in drawn.items()})
     if found is None:
-        raise ModelError(f"The model has values of the names of factors: {', '.join(drawn)}.")
+        raise ModelError(f"The model already has values with the names of the LoRA factors: {', '.join(drawn)}.")
     changed = replace(
         model.with_graph(found),
         weights=(*model.weights, *drawn),
@@ -136,14 +136,15 @@ def _besides(model: TrainableModel, wanted: str | Sequence[str] | None) -> list[
         return []
     if wanted == "head":
         wanted = head_weights(model.graph(), model.scores or model.output)
-    return select_weights(model.weights, wanted, f"weight that reaches the output {model.output!r}", of=model.default)
+    kind = f"weight that the output {model.output!r} depends on"
+    return select_weights(model.weights, wanted, kind, of=model.default)
 
 
 def _of_quantized(model: TrainableModel) -> str:
     """Return why quantized weights get no factors, as part of a message: merging would quantize them again."""
     if not any(node.op_type == "DequantizeLinear" for node in model.graph().graph.node):
         return ""
-    return " beside the quantized ones, which get no factors and are trained as they are by default"
+    return " except the quantized ones, which get no factors and are trained directly by default"
 
 
 def _chosen(model: TrainableModel, lora: LoRA, names: Sequence[str]) -> list[str]:
@@ -151,11 +152,11 @@ def _chosen(model: TrainableModel, lora: LoRA, names: Sequence[str]) -> list[str
     default = [name for name in names if name in model.default]
     if not names or (lora.weights == "*" and not default):
         raise WeightError(
-            "LoRA stands beside weight matrices by which a MatMul or Gemm multiplies rows, and the model has none "
-            f"that may be trained{_of_quantized(model)}. Train weights as they are: weights_to_train='head', or names "
-            "of onnxtrain.trainable_weights."
+            "LoRA needs weight matrices by which a MatMul or Gemm multiplies rows, but the model has none that can be "
+            f"trained{_of_quantized(model)}. Train weights directly: set weights_to_train to 'head' or to names from "
+            "onnxtrain.trainable_weights."
         )
     if isinstance(lora.weights, str) and lora.weights == "*":
         return default
-    kind = "weight matrix by which a MatMul or Gemm multiplies rows and that nothing else uses: LoRA has no other"
+    kind = "weight matrix for LoRA (used only by a MatMul or Gemm, which multiplies rows by it)"
     return select_weights(names, lora.weights, kind, of=default)

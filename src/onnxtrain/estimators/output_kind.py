@@ -30,14 +30,14 @@ def settled(source: Source, X: Features, form: InputForm, reading: Reading) -> S
     found = _output_on(source.model, form.feeds(_few_rows(X, source.model), source.model))
     if found.ndim and not found.size:
         raise ModelError(
-            f"The output {source.model.output!r} is empty, of the shape {found.shape} for {len(found)} rows: train "
-            "another one, by output=, or give the model a new layer by head='new'."
+            f"The output {source.model.output!r} is empty: it has shape {found.shape} for {len(found)} rows. Pass "
+            "output=... to train another output, or set head='new' to give the model a new last layer."
         )
     if not source.model.width:
         if not found.ndim:
             raise ModelError(
-                f"The output {source.model.output!r} is one number for all rows: train one with a value for each "
-                "row, by output=, or give the model a new layer by head='new'."
+                f"The output {source.model.output!r} is a single number for all rows. Pass output=... to train an "
+                "output with one value per row, or set head='new' to give the model a new last layer."
             )
         source = _with_columns(source, found.shape, X, reading)
     if not reading.needs_rows(source.model):
@@ -101,7 +101,7 @@ def _of_known_kind(model: TrainableModel, found: np.ndarray, reading: Reading) -
     decides_by_sign = found.shape[1] == 1 or reading.n_labels > 0
     doubt = _doubt(model, found, outside=bool(outside.any()), decides_by_sign=decides_by_sign)
     if doubt:
-        warn(f"{doubt} or say output_is='scores'.")
+        warn(f"{doubt} or set output_is='scores'.")
     return _of_scores(model, found.shape[1])
 
 
@@ -110,24 +110,24 @@ def _doubt(model: TrainableModel, found: np.ndarray, *, outside: bool, decides_b
     output, total = repr(model.output), _common_sum(found)
     if total:
         return (
-            f"The rows of the output {output} sum to {total:.6g}, as probabilities times that do: it is taken "
-            f"for scores. Divide it by {total:.6g} in the model,"
+            f"The rows of the output {output} sum to {total:.6g}, like probabilities times {total:.6g}. It is read as "
+            f"scores. Divide it by {total:.6g} in the model,"
         )
     if not outside and np.ptp(found) > 0:
         return (
-            f"The output {output} lies between 0 and 1 on the rows, and the model does not show whether it is "
-            "scores or probabilities: it is taken for scores. Say output_is='probabilities'"
+            f"The output {output} lies between 0 and 1 on the rows, and the model does not show whether it contains "
+            "scores or probabilities. It is read as scores. Set output_is='probabilities' if it contains probabilities,"
         )
     undone = next((name for name, undo in _LOGARITHMS.items() if _sums_to_one(undo, found)), None)
     if undone:
         return (
-            f"The rows of {undone.format(model.output)} sum to one, as if the output {output} were such a logarithm of "
-            "probabilities: it is taken for scores, the class is that of the largest. Make it a natural logarithm,"
+            f"The rows of {undone.format(model.output)} sum to one, as if the output {output} were this logarithm of "
+            "probabilities. It is read as scores, and the class is that of the largest. Make it a natural logarithm,"
         )
     if decides_by_sign and _has_one_sign(model, found):
         return (
-            f"The output {output} is never {'negative' if found.max() > 0 else 'positive'}, and it is taken for "
-            "scores, whose sign decides: it says the same in every row. Make it a score or a probability,"
+            f"The output {output} is never {'negative' if found.max() > 0 else 'positive'}, but it is read as "
+            "scores, whose sign decides, so it predicts the same for every row. Make it a score or a probability,"
         )
     return ""
 
@@ -173,8 +173,8 @@ def _check_unit(model: TrainableModel, found: np.ndarray, outside: np.ndarray) -
     if outside.any():
         row = int(np.argmax(outside))
         raise ModelError(
-            f"output_is='probabilities', but the output {model.output!r} leaves [0, 1]: {found[row]} in row {row} "
-            f"of {len(found)} that were looked at. Say output_is='scores'."
+            f"output_is='probabilities', but the output {model.output!r} has values outside [0, 1]: {found[row]} in "
+            f"row {row} of the {len(found)} rows that were checked. Set output_is='scores'."
         )
 
 

@@ -62,9 +62,10 @@ def plot_graph(model: Model, part: str = "model", *, max_nodes: int = 150) -> Pi
     >>> plot_graph(line, "step").save("step.svg")  # doctest: +SKIP
     """
     if part not in PARTS:
-        raise ParameterError(f"part is {', '.join(map(repr, PARTS))}, got {part!r}. {did_you_mean(part, PARTS)}")
+        hint = did_you_mean(part, PARTS)
+        raise ParameterError(f"part must be one of {', '.join(map(repr, PARTS))}, got {part!r}. {hint}")
     if not isinstance(max_nodes, int):
-        raise ParameterError(f"max_nodes is a number of nodes, got {max_nodes!r:.80}.")
+        raise ParameterError(f"max_nodes must be an integer number of nodes, got {max_nodes!r:.80}.")
     staged = _of_onnx(model, part) if is_onnx(model) else _of_estimator(model, part)
     boxes = boxes_of(staged.model, staged.stage_of, staged.weights)
     n_nodes, note = sum(len(box.nodes) for box in boxes), ""
@@ -75,8 +76,8 @@ def plot_graph(model: Model, part: str = "model", *, max_nodes: int = 150) -> Pi
         if n_boxes > max_nodes:
             smaller = "" if part == "model" else " or part='model'"
             raise ParameterError(
-                f"The graph has {n_nodes} nodes, {n_boxes} if chains are folded; max_nodes={max_nodes} are drawn. "
-                f"Set max_nodes={n_boxes}{smaller}; for graphs of this size a viewer of ONNX files is better."
+                f"The graph has {n_nodes} nodes, {n_boxes} with chains folded, but max_nodes={max_nodes}. Set "
+                f"max_nodes={n_boxes}{smaller}, or use a viewer of ONNX files, which is better for graphs of this size."
             )
     what = type(model).__name__ if not is_onnx(model) else "the ONNX model"
     return Picture(f"{part} of {what}", tuple(boxes), note)
@@ -88,8 +89,8 @@ def _of_onnx(model: Any, part: str) -> StagedGraph:
         return _whole(graph.load(model))
     if part != "gradient":
         raise ParameterError(
-            f"part={part!r} is for a fitted OrtGradientRegressor or OrtGradientClassifier: an ONNX model has no loss "
-            "and no optimizer. part is 'model' or 'gradient' for it."
+            f"part={part!r} needs a fitted OrtGradientRegressor or OrtGradientClassifier, because an ONNX model has no "
+            "loss and no optimizer. For an ONNX model, set part='model' or part='gradient'."
         )
     before = graph.load(expand_functions(graph.read(model)))
     derived = graph.load(onnx_derivative(model, options=DerivativeOptions.KeepOutputs))
@@ -103,8 +104,8 @@ def _of_onnx(model: Any, part: str) -> StagedGraph:
 def _of_estimator(estimator: Any, part: str) -> StagedGraph:
     if not hasattr(type(estimator), "get_trained_onnx"):
         raise ArgumentTypeError(
-            "plot_graph draws a fitted OrtGradientRegressor or OrtGradientClassifier, or an ONNX model, got "
-            f"{type(estimator).__name__}. An estimator of scikit-learn becomes one by "
+            "plot_graph expects a fitted OrtGradientRegressor or OrtGradientClassifier, or an ONNX model, got "
+            f"{type(estimator).__name__}. For a scikit-learn estimator, pass "
             "OrtGradientRegressor(model, max_iter=0).fit(X, y)."
         )
     check_is_fitted(estimator)

@@ -45,7 +45,7 @@ class PositionLabels(Labels):
         if self.class_weight is None:
             return np.empty(0)
         if isinstance(self.class_weight, list):
-            raise DataError("class_weight is a list, a dictionary for each label: y has one class for each position.")
+            raise DataError("class_weight is a list of dictionaries, one per label, but y has one class per position.")
         if isinstance(self.class_weight, Mapping):
             with as_data_error():
                 return compute_sample_weight(self.class_weight, self.classes)
@@ -111,8 +111,8 @@ class PositionValues(Values):
         model = source.model
         if model.width != 1:
             raise DataError(
-                f"The output {model.output!r} of the model has {model.width} values for each entry of y, on axis "
-                f"{model.class_axis}: y must have its shape."
+                f"y must have the shape of the output {model.output!r} of the model, but the output has {model.width} "
+                f"values for each entry of y, on axis {model.class_axis}."
             )
         return super().learned(y, source, sample_weight)
 
@@ -144,7 +144,7 @@ def check_positions(y: ArrayLike, ignore_index: int | str | None) -> np.ndarray:
     labels = np.asarray(y)
     counted = labels[counts(labels, ignore_index)]
     if not counted.size:
-        raise DataError(f"All labels of y are {ignore_index!r}, which is ignore_index: nothing is left to train on.")
+        raise DataError(f"All labels in y equal ignore_index={ignore_index!r}, so nothing is left to train on.")
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The number of unique classes")  # a language model has many classes
         check_classes(counted)
@@ -162,7 +162,7 @@ def warn_of_padding(labels: np.ndarray) -> None:
     if -1 in found and -100 not in found and not np.isin(found, (-1, 1)).all():
         warn(
             "y has the label -1, which is trained as a class. If it marks positions that do not count, set "
-            "ignore_index=-1; if it is a class, ignore_index=None."
+            "ignore_index=-1. If it is a class, set ignore_index=None."
         )
 
 
@@ -234,9 +234,9 @@ def check_values(y: ArrayLike, dtype: str) -> np.ndarray:
     """
     values = np.asarray(y)
     if values.dtype.kind not in "biuf":
-        raise DataError(f"y must hold numbers, got {values.dtype}.")
+        raise DataError(f"y must be numeric, got dtype {values.dtype}.")
     values = np.ascontiguousarray(values, dtype=dtype)
     assert_all_finite(values, allow_nan=True)
     if np.isnan(values).all():
-        raise DataError("All values of y are NaN: nothing is left to train on.")
+        raise DataError("All values in y are NaN, so nothing is left to train on.")
     return values

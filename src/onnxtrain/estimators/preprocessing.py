@@ -36,7 +36,7 @@ _ROUNDING = 1e-3
 _CHANGE_OF_PREDICTIONS = 5e-6
 
 #: The remark for rows that were measured or computed in float32.
-_ROUNDED_ANYWAY = "Rows that hold no more digits than float32 stay in the graph as such: X.astype(numpy.float32)."
+_ROUNDED_ANYWAY = "If the rows need only float32, pass X.astype(numpy.float32): the steps then stay in the graph."
 
 #: The methods that predict, the most informative first.
 _METHODS = ("predict_proba", "decision_function", "predict")
@@ -123,8 +123,8 @@ class PreprocessedForm(InputForm):
     def warn_of_tail(self) -> None:
         """Warn that the graph will not contain the first steps."""
         warn(
-            f"scikit-learn runs {self._in_front}: get_trained_onnx(part='tail') returns the model of the trained part, "
-            f"get_trained_onnx() none. The reason: {self.reason}"
+            f"scikit-learn runs {self._in_front}, so get_trained_onnx() cannot return a model. "
+            f"get_trained_onnx(part='tail') returns the model of the trained part. Reason: {self.reason}"
         )
 
     @property
@@ -135,9 +135,9 @@ class PreprocessedForm(InputForm):
         """Raise an ExportError, because the graph does not contain the first steps."""
         why = f" ({self.reason.rstrip('.')})" if self.reason else ""
         raise ExportError(
-            f"The graph holds the trained part alone: scikit-learn runs {self._in_front}, which ONNX does "
-            f"not run alike{why}. get_trained_onnx(part='tail') returns the model of the trained part; its rows are "
-            "what front_.transform(X) returns. to_sklearn() returns all of it."
+            f"The graph contains only the trained part. scikit-learn runs {self._in_front}, which ONNX does not run "
+            f"identically{why}. get_trained_onnx(part='tail') returns the model of the trained part, which takes the "
+            "rows from front_.transform(X). to_sklearn() returns the whole estimator."
         )
 
 
@@ -192,14 +192,15 @@ def reason_of_rounding(estimator: Estimator | None, X: ArrayLike, dtype: str) ->
         return ""
     change = max((_change(found[-1].front, rows) for rows in _pieces(as_pandas(X))), default=0.0)
     if change > _CHANGE_OF_PREDICTIONS and holds_halves(X):
-        return "scikit-learn computes rows of float16 in float16: fit on X.astype(numpy.float32), the estimator too."
+        return "scikit-learn computes float16 rows in float16. Fit on X.astype(numpy.float32), the estimator too."
     if change > _ROUNDING:
         return (
-            "float32 rounds their rows too much, and ONNX holds thresholds and categories in float32 in a model of "
-            f"dtype='float64' as well. {_ROUNDED_ANYWAY}"
+            "float32 rounds their rows too much, and ONNX stores thresholds and categories in float32 even with "
+            f"dtype='float64'. {_ROUNDED_ANYWAY}"
         )
     if dtype == "float32" and change > _CHANGE_OF_PREDICTIONS and _predicts_otherwise(estimator, X):
-        return f"float32 rounds their rows too much: dtype='float64' takes them in. {_ROUNDED_ANYWAY}"
+        in_float64 = "Set dtype='float64' to include the steps."
+        return f"float32 rounds their rows too much. {in_float64} {_ROUNDED_ANYWAY}"
     return ""
 
 
@@ -257,13 +258,13 @@ def reason_of(X: Any, refused: Exception | None, rounding: str) -> str:
     """Return why ONNX does not run the first steps: the error of the whole estimator, or the rounding."""
     first = next(iter(X)) if is_of_objects(X) or getattr(X, "ndim", 0) == 1 else None
     if isinstance(first, Mapping):
-        return "the rows are a list of dictionaries, which no graph takes: a frame has columns"
+        return "the rows are a list of dictionaries, which a graph cannot take; pass a frame, which has columns"
     if isinstance(first, (str, bytes)):
         return NO_WORDS
     if refused is None:
         return rounding
     if isinstance(refused, DataError) and not is_frame(as_pandas(X)):
-        return "the entries of an array have one type: a frame has columns of numbers and of text"
+        return "the entries of an array have one type; pass a frame, which can have columns of numbers and of strings"
     return str(refused)
 
 
@@ -286,7 +287,7 @@ def to_bytes(front: Pipeline) -> np.ndarray:
         from skops.io import dumps, get_untrusted_types, loads
     except ImportError as e:
         raise ExportError(
-            "scikit-learn runs the first steps of the pipeline; a file keeps them by skops: pip install skops."
+            "scikit-learn runs the first steps of the pipeline. Saving them needs skops: pip install skops."
         ) from e
     for name, step in front.steps:
         try:
@@ -294,8 +295,8 @@ def to_bytes(front: Pipeline) -> np.ndarray:
             loads(data, trusted=get_untrusted_types(data=data))
         except Exception as e:  # skops raises any class if it cannot write an attribute of a step
             raise ExportError(
-                f"skops cannot keep the step {name!r}, {type(step).__name__}, which scikit-learn runs: {e} Pickle the "
-                "estimator instead, or keep get_trained_onnx(part='tail') and the step apart."
+                f"skops cannot save the step {name!r}, {type(step).__name__}, which scikit-learn runs: {e} Pickle the "
+                "estimator instead, or save get_trained_onnx(part='tail') and the step separately."
             ) from e
     return np.frombuffer(dumps(front), np.uint8)
 
@@ -324,14 +325,14 @@ def from_bytes(content: np.ndarray, trusted: tuple[str, ...] = ()) -> Pipeline:
     try:
         from skops.io import get_untrusted_types, loads
     except ImportError as e:
-        raise ModelError("The file holds steps of scikit-learn, which skops reads: pip install skops.") from e
+        raise ModelError("The file contains scikit-learn steps. Reading them needs skops: pip install skops.") from e
     data = content.tobytes()
     known = {*_HARMLESS, *trusted}
     asked = get_untrusted_types(data=data)
     unknown = sorted(set(asked) - known)
     if unknown:
         raise ModelError(
-            f"The steps of scikit-learn in the file hold {', '.join(unknown)}, which skops does not trust by itself. "
-            f"If you trust whoever wrote the file: load(path, trusted={unknown})."
+            f"The scikit-learn steps in the file contain {', '.join(unknown)}, which skops does not trust by default. "
+            f"If you trust the author of the file, call load(path, trusted={unknown})."
         )
     return loads(data, trusted=sorted(asked))

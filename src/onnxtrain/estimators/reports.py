@@ -34,17 +34,19 @@ _MANY_EPOCHS = 200
 def _check_callback(callback: object) -> None:
     """Raise a ParameterError if a callback does not accept the summary of an epoch."""
     if isinstance(callback, type):
-        raise ParameterError(f"callback is the class {callback.__name__}: give an instance, {callback.__name__}().")
-    if not callable(callback):
-        one = " Several are one function that calls them." if isinstance(callback, (list, tuple)) else ""
         raise ParameterError(
-            f"callback is a function, called as callback(info) after each epoch, got {callback!r:.80}.{one}"
+            f"callback must be an instance, got the class {callback.__name__}. Pass {callback.__name__}()."
+        )
+    if not callable(callback):
+        one = " To use several, pass one function that calls them." if isinstance(callback, (list, tuple)) else ""
+        raise ParameterError(
+            f"callback must be a function, called as callback(info) after each epoch, got {callback!r:.80}.{one}"
         )
     try:
         inspect.signature(callback).bind(None)
     except TypeError as e:
         raise ParameterError(
-            f"callback is called as callback(info) after each epoch, and the function differs: {e}."
+            f"callback is called as callback(info) after each epoch, but it takes other arguments: {e}."
         ) from e
     except ValueError:  # a C function has no signature
         return
@@ -64,8 +66,8 @@ def as_listener(callback: Listener) -> Listener:
         answer = callback(info)
         if answer is not None and not isinstance(answer, (bool, np.bool_)):
             raise ParameterError(
-                f"callback returned {answer!r:.80} after epoch {info.epoch}: return True to stop, None or False to go "
-                "on."
+                f"callback returned {answer!r:.80} after epoch {info.epoch}. Return True to stop, None or False to "
+                "continue."
             )
         return bool(answer)
 
@@ -219,7 +221,7 @@ def warn_of(outcome: Outcome, fit: Fit, estimator: OrtGradientEstimator) -> None
     elif rise is None and (fall := _missed_fall(fit, estimator)):
         other = "" if fit.settings.optimizer is None else " or learning_rate"
         message = (
-            f"max_iter={estimator.max_iter} was reached and the loss still fell, by {fall:.3g} in the last "
+            f"max_iter={estimator.max_iter} was reached while the loss was still falling, by {fall:.3g} in the last "
             f"{estimator.n_iter_no_change} epochs. Raise max_iter{other}, or scale the data."
         )
         warn(message, ConvergenceWarning)

@@ -101,15 +101,15 @@ def save(estimator: OrtGradientClassifier | OrtGradientRegressor, path: str | os
     classes = _classes()
     if type(estimator) not in classes.values():
         turned = (
-            " The estimator comes first, save(estimator, path)." if isinstance(estimator, (str, os.PathLike)) else ""
+            " Pass the estimator first: save(estimator, path)." if isinstance(estimator, (str, os.PathLike)) else ""
         )
         if hasattr(estimator, "steps") or hasattr(estimator, "best_estimator_"):
-            turned = " Give the one inside, as pipeline[-1] or search.best_estimator_; joblib.dump keeps all of it."
+            turned = " Pass the one inside, pipeline[-1] or search.best_estimator_, or save all of it with joblib.dump."
         if hasattr(estimator, "to_local"):
-            turned = " One of onnxtrain.dask is kept as a plain one, save(estimator.to_local(), path)."
-        raise ExportError(f"Only {' and '.join(classes)} are kept, got {type(estimator).__name__}.{turned}")
+            turned = " Save an estimator of onnxtrain.dask as a plain one: save(estimator.to_local(), path)."
+        raise ExportError(f"Only {' and '.join(classes)} can be saved, got {type(estimator).__name__}.{turned}")
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
-        raise ArgumentTypeError(f"save takes the path of a file, got {path!r:.80}.")
+        raise ArgumentTypeError(f"path must be a file path, got {path!r:.80}.")
     check_is_fitted(estimator)
     write_estimator(path, estimator, estimator._trained, estimator._state)
 
@@ -152,10 +152,10 @@ def load(path: str | os.PathLike, *, trusted: Sequence[str] = ()) -> OrtGradient
     (1, {'coef': 2.0, 'intercept': 1.0})
     """
     if not isinstance(path, (str, os.PathLike)):
-        raise ArgumentTypeError(f"load takes the path of a file, got {path!r:.80}.")
+        raise ArgumentTypeError(f"path must be a file path, got {path!r:.80}.")
     if isinstance(trusted, str) or not isinstance(trusted, Sequence):
         raise ArgumentTypeError(
-            f"trusted is a list of names of types, as an error of load has it, got {trusted!r:.80}."
+            f"trusted must be a list of type names, as in the error message of load, got {trusted!r:.80}."
         )
     kept = Kept(path, tuple(trusted))
     with _understood(path):
@@ -172,9 +172,7 @@ def _understood(path: str | os.PathLike) -> Iterator[None]:
     except OnnxTrainError as e:
         raise ModelError(f"{os.fspath(path)!r}: {e}") from e
     except Exception as e:
-        raise ModelError(
-            f"What {os.fspath(path)!r} holds is not understood by this version of onnxtrain: {e!r}."
-        ) from e
+        raise ModelError(f"This version of onnxtrain cannot read the content of {os.fspath(path)!r}: {e!r}.") from e
 
 
 def _classes() -> dict[str, type]:
@@ -231,9 +229,9 @@ def write_estimator(
         "fitted_with": {name: encoder.encode(value, name) for name, value in _fitted_with(trained).items()},
         "begun_with": {name: encoder.encode(value, name) for name, value in _set_since_start(estimator).items()},
         "attributes": {name: encoder.encode(value, name) for name, value in kept.items()},
-        "form": encoder.encode(_parts(trained.form, "front", "division", "reason"), "the form of the rows"),
-        "front": encoder.encode(_front_of(trained.form), "the steps in front"),
-        "own_file": encoder.encode(own, "the model that came"),
+        "form": encoder.encode(_parts(trained.form, "front", "division", "reason"), "the input form"),
+        "front": encoder.encode(_front_of(trained.form), "the preprocessing steps"),
+        "own_file": encoder.encode(own, "the original model"),
         "layout": encoder.encode(trained.source.layout, "the files of its weights"),
         "model": encoder.encode({**_parts(model, "onnx", "proto", "held"), "link": model.link.value}, "the model"),
         "held": bool(model.held),
@@ -323,7 +321,7 @@ def _front_of(form: InputForm) -> np.ndarray | None:
 
 def _form_of(parts: Mapping[str, Any], front: np.ndarray | None, trusted: tuple[str, ...]) -> InputForm:
     form = InputForm(**parts)
-    _check_types("the form of the rows", parts, get_type_hints(InputForm))
+    _check_types("the input form", parts, get_type_hints(InputForm))
     return form if front is None else PreprocessedForm(**parts, front=from_bytes(front, trusted))
 
 
@@ -372,7 +370,7 @@ class Kept:
             self.model = TrainableModel(**parts, proto=None, held=held)
             own = self._decoder.decode(header["own_file"])
             self.layout = self._decoder.decode(header["layout"])
-            _check_types("the model that came", {"layout": self.layout}, {"layout": Mapping[str, Mapping[str, str]]})
+            _check_types("the original model", {"layout": self.layout}, {"layout": Mapping[str, Mapping[str, str]]})
             self.own_file = None if own is None else _with_copies(own, onx)
             weights = initial_weights(content, header["names"])
             self.state = TrainingState(**self._decoded(header["state"]) | dict.fromkeys(header["in_graph"], weights))
@@ -403,7 +401,7 @@ def _check_types(owner: str, values: Mapping[str, Any], hints: Mapping[str, Any]
         if name in hints and not _is_of(value, hints[name]):
             hint = hints[name]
             expected = hint.__name__ if isinstance(hint, type) else str(hint)
-            raise ModelError(f"The file has {value!r:.50} as {name} of {owner}, which must be of type {expected}.")
+            raise ModelError(f"In the file, {name} of {owner} must be of type {expected}, got {value!r:.50}.")
 
 
 def _is_of(value: Any, hint: Any) -> bool:
@@ -432,12 +430,12 @@ def _check_model(model: TrainableModel, onx: onnx.ModelProto) -> None:
     wrong = (inputs ^ {*model.shapes}) | (inputs ^ {*model.features}) | ({model.output, *model.outputs} - names)
     wrong |= {model.scores or model.output} - names
     if wrong:
-        raise ModelError(f"The inputs or outputs in the file are not those of its graph: {', '.join(sorted(wrong))}.")
+        raise ModelError(f"The inputs or outputs in the file do not match its graph: {', '.join(sorted(wrong))}.")
     for i in onx.graph.input:
         dtype = onnx.helper.tensor_dtype_to_np_dtype(i.type.tensor_type.elem_type)
         if model.features[i.name] != dtype:
             raise ModelError(
-                f"The file has {model.features[i.name]} as type of the input {i.name!r}, its graph {dtype}."
+                f"The file declares dtype {model.features[i.name]} for the input {i.name!r}, but its graph has {dtype}."
             )
 
 
@@ -445,10 +443,10 @@ def _check_state(state: TrainingState) -> None:
     shapes = {name: w.shape for name, w in state.weights.items()}
     for weights in (state.best_weights, state.average):
         if weights is not None and {name: w.shape for name, w in weights.items()} != shapes:
-            raise ModelError("The weights in the file are of different shapes.")
+            raise ModelError("The weights in the file have inconsistent shapes.")
     for (name, slot), memory in state.slots.items():
         if memory.shape != shapes[name]:
-            raise ModelError(f"The memory {slot!r} of the optimizer is of another shape than the weight {name!r}.")
+            raise ModelError(f"The optimizer state {slot!r} has another shape than the weight {name!r}.")
 
 
 def restore(kept: Kept, classes: Mapping[str, type]) -> Any:
@@ -461,7 +459,7 @@ def restore(kept: Kept, classes: Mapping[str, type]) -> Any:
         The classes that are allowed.
     """
     if kept.kind not in classes:
-        raise ModelError(f"The file holds a {kept.kind}; known are {', '.join(classes)}.")
+        raise ModelError(f"The file contains a {kept.kind}, expected one of {', '.join(classes)}.")
     model = kept.model
     params, entrance = kept.decoded_params(), None
     if kept.own_file is not None:
@@ -472,7 +470,7 @@ def restore(kept: Kept, classes: Mapping[str, type]) -> Any:
     own = ("classes_", "_n_labels", "_sparse_labels") if estimator._classifies else ("_y_ndim",)
     for name in ("_random_state", *own):
         if name not in kept.attributes:
-            raise ModelError(f"The file does not hold {name.strip('_')}.")
+            raise ModelError(f"The file does not contain {name.strip('_')}.")
     for name in ("n_features_in_", "feature_names_in_", "_random_state", "_decides"):
         if name in kept.attributes:
             setattr(estimator, name, kept.attributes[name])

@@ -40,9 +40,9 @@ _OTHER_SOLVERS = {
 
 #: Parameters that L-BFGS does not use: their defaults, and the reasons.
 _OF_STEPS = {
-    "accumulate": (1, "takes all rows at once"),
+    "accumulate": (1, "uses all rows at once"),
     "average": (False, "ends at a minimum"),
-    "clip_norm": (None, "searches the length of each step"),
+    "clip_norm": (None, "searches for the length of each step"),
 }
 
 #: Half-precision types for products; weights stay float32.
@@ -67,8 +67,8 @@ def settings_of(estimator: OrtGradientEstimator, X: ArrayLike | None = None) -> 
     check_each(estimator)
     if estimator.features is not None and estimator.head != "new":
         raise ParameterError(
-            f"features={estimator.features!r} names the value that a new last layer takes: set head='new', or "
-            "features=None."
+            f"features={estimator.features!r} names the input of a new last layer, but head is not 'new'. Set "
+            "head='new', or features=None."
         )
     if not is_onnx(estimator.estimator):
         check_no_inputs(estimator)
@@ -149,7 +149,7 @@ def _check_loss(loss: Any, loss_params: Mapping[str, Any] | None, *, classifies:
     if entry.classifies != classifies:
         kind, other = ("classes", "OrtGradientClassifier") if entry.classifies else ("numbers", "OrtGradientRegressor")
         raise LossError(
-            f"The loss {loss!r} is for {kind}, as {other} has them. Here there are: "
+            f"The loss {loss!r} is for {kind}. Use it with {other}, or choose one of "
             f"{', '.join(name for name, known in LOSSES.items() if known.classifies == classifies)}."
         )
 
@@ -160,7 +160,7 @@ def _unknown_loss(loss: str, *, classifies: bool) -> str:
     other = did_you_mean(loss, LOSSES, SYNONYMS).partition("?")[0].removeprefix("Did you mean ")
     if hint.startswith("Known") and not other.startswith("Known"):
         kind, estimator = ("numbers", "OrtGradientRegressor") if classifies else ("classes", "OrtGradientClassifier")
-        hint = f"It is called {other} here, and is for {kind}, as {estimator} has them. {hint}"
+        hint = f"It is called {other} here and is for {kind}, with {estimator}. {hint}"
     return f"Unknown loss {loss!r}. {hint}"
 
 
@@ -170,12 +170,12 @@ def _check_solver(estimator: OrtGradientEstimator) -> None:
     if solver == "lbfgs":
         if estimator.dtype in HALVES:
             raise ParameterError(
-                f"dtype={estimator.dtype!r} is for the solvers of steps: L-BFGS needs exact gradients."
+                f"dtype={estimator.dtype!r} needs a stochastic solver, because L-BFGS needs exact gradients."
             )
         for name, (default, why) in _OF_STEPS.items():
             if getattr(estimator, name) != default:
                 raise ParameterError(
-                    f"{name} is for the solvers of steps: solver='lbfgs' {why}. Set {name}={default!r}, its default."
+                    f"{name} needs a stochastic solver: solver='lbfgs' {why}. Set {name}={default!r}, its default."
                 )
     elif isinstance(solver, str) and solver not in OPTIMIZERS:
         raise OptimizerError(f"Unknown solver {solver!r}. {did_you_mean(solver, _SOLVERS, _OTHER_SOLVERS)}")
@@ -193,9 +193,9 @@ def _device(estimator: OrtGradientEstimator) -> Device:
     """Return the device, after checking that it is available and supports products of the requested type."""
     device = find_device(estimator.device)
     if estimator.dtype == "bfloat16" and not device.capabilities.bfloat16:
-        raise DeviceError("dtype='bfloat16' needs device='cuda': on a CPU onnxruntime has no products of that type.")
+        raise DeviceError("dtype='bfloat16' needs device='cuda': onnxruntime has no bfloat16 products on a CPU.")
     if estimator.dtype == "float64" and not device.capabilities.float64:
-        raise DeviceError(f"device={estimator.device!r} has no float64: set dtype='float32'.")
+        raise DeviceError(f"device={estimator.device!r} does not support float64. Set dtype='float32'.")
     return device
 
 
@@ -248,11 +248,11 @@ def check_same_start(estimator: OrtGradientEstimator, dtype: str) -> None:
     others = [name for name in others if not any(name.startswith(f"{other}__") for other in others)]
     if others:
         raise ParameterError(
-            f"{', '.join(others)} was set since the fit that training goes on from, and would have no effect: begin "
-            "anew by fit with warm_start=False, or set it back."
+            f"{', '.join(others)} changed since the fit that training continues from; the change would have no effect. "
+            "Start anew with fit and warm_start=False, or restore the former value."
         )
     if dtype != floats_of(estimator.dtype):
         raise ParameterError(
-            f"dtype={estimator.dtype!r}: training goes on in {dtype}, that of the last fit. Set dtype back, "
-            "or begin anew by fit with warm_start=False."
+            f"dtype={estimator.dtype!r}, but training continues in {dtype}, the dtype of the last fit. Restore dtype, "
+            "or start anew with fit and warm_start=False."
         )

@@ -133,8 +133,8 @@ class Source:
             return graph.attach(own_file)
         if original.functions:
             warn(
-                "Weights inside functions of the model were trained. Each call has its own, so that the model comes "
-                "out with the nodes of its functions in place of the calls, at another opset."
+                "Weights inside functions of the model were trained. Each call has its own weights, so the exported "
+                "model has the nodes of its functions in place of the calls, and another opset."
             )
         trained = with_weights(rewritten(self.original), weights)
         kept = {part.name for part in (*trained.graph.input, *trained.graph.initializer)}
@@ -204,8 +204,8 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
     if type(estimator).__module__.startswith("onnxtrain.estimators"):
         name = type(estimator).__name__
         raise ParameterError(
-            f"estimator is itself an {name}: hand over its model, as get_trained_onnx() or to_sklearn() returns "
-            "it, or go on with it by warm_start=True or partial_fit."
+            f"estimator is itself an {name}. Pass its model, which get_trained_onnx() or to_sklearn() returns, or "
+            "continue its training with warm_start=True or partial_fit."
         )
     if is_estimator(estimator) and hasattr(estimator, "fit"):
         kind = get_tags(estimator).estimator_type
@@ -214,32 +214,31 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
         if classifies is not None and kind in ("clusterer", "transformer"):
             verb = "ends with" if isinstance(estimator, Pipeline) else "is"
             raise ParameterError(
-                f"{type(estimator).__name__} {verb} a {kind}, which "
-                "learns without y: there is no loss to train it by. "
-                f"Give a regressor or a classifier; a {kind} may stand in front of it, in a pipeline."
+                f"{type(estimator).__name__} {verb} a {kind}, which learns without y, so there is no loss to train it "
+                f"with. Pass a regressor or a classifier; a {kind} may precede it in a pipeline."
             )
         if classifies is not None and (is_regressor if classifies else is_classifier)(estimator):
             kind, gives = ("regressor", "numbers") if classifies else ("classifier", "classes")
             raise ParameterError(
-                f"{type(estimator).__name__} is a {kind}, which predicts {gives}: train it with "
-                f"OrtGradient{kind.capitalize()}, or give a {'classifier' if classifies else 'regressor'} here; "
-                "an output is trained as it is where output= names it."
+                f"{type(estimator).__name__} is a {kind}, which predicts {gives}. Train it with "
+                f"OrtGradient{kind.capitalize()}, or pass a {'classifier' if classifies else 'regressor'} here. "
+                "To train an output as it is, name it with output=."
             )
         return
     name = type(estimator).__name__
     if isinstance(estimator, type):
-        raise ParameterError(f"estimator is the class {estimator.__name__}: give an instance, {estimator.__name__}().")
-    if name in ("GraphProto", "FunctionProto", "InferenceSession"):
         raise ParameterError(
-            f"estimator is of type {name}, a part or a copy of a model: give the onnx.ModelProto, or its file."
+            f"estimator must be an instance, got the class {estimator.__name__}. Pass {estimator.__name__}()."
         )
+    if name in ("GraphProto", "FunctionProto", "InferenceSession"):
+        raise ParameterError(f"estimator must be a whole model, got a {name}. Pass the onnx.ModelProto, or its file.")
     remedy = how_to_export(estimator, X)
     if isinstance(estimator, (list, tuple)):
-        remedy = " Steps become an estimator by sklearn.pipeline.Pipeline or make_pipeline."
+        remedy = " Combine steps into an estimator with sklearn.pipeline.Pipeline or make_pipeline."
     elif hasattr(estimator, "shape"):  # rows; networks of Keras and transformers have a dtype, too
-        remedy = f" Rows are given to fit: OrtGradient{'Classifier' if classifies else 'Regressor'}().fit(X, y)."
+        remedy = f" Pass rows to fit: OrtGradient{'Classifier' if classifies else 'Regressor'}().fit(X, y)."
     elif hasattr(estimator, "read"):
-        remedy = " Give what is in the file: its bytes, as read() returns them."
+        remedy = " Pass the content of the file, the bytes that read() returns."
     raise ParameterError(
         f"estimator must be a scikit-learn estimator, an onnx.ModelProto, its bytes or a path, "
         f"got {type(estimator).__name__}.{remedy}"
@@ -252,8 +251,8 @@ def with_head(
     """Return an ONNX model with a new last layer, and the name of its output."""
     if not is_onnx(model):
         raise ParameterError(
-            f"head='new' replaces the last layer of an ONNX model, got {type(model).__name__}: an estimator gets "
-            "another number of outputs where it is fitted."
+            f"head='new' replaces the last layer of an ONNX model, but got {type(model).__name__}. An estimator gets "
+            "its number of outputs when it is fitted."
         )
     changed = with_new_head(model, n_outputs, features=features, output=output, random_state=random_state)
     return changed, changed.graph.output[-1].name

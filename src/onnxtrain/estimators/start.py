@@ -302,7 +302,7 @@ def _report(source: Source, *, of_rows: bool) -> None:
     """Print how the output is read if the rows decided it, and which layers compute as in predictions."""
     if of_rows:
         kind = "scores" if source.model.link is Link.IDENTITY else "probabilities"
-        print(f"The output {source.model.output!r} is taken for {kind}, as the rows show.")
+        print(f"The output {source.model.output!r} is read as {kind}, as the rows show.")
     if layers := _frozen_layers(source.model):
         print(f"{layers}, in training as in predictions.")
 
@@ -320,8 +320,8 @@ def _warn_of_stored_targets(estimator: Model) -> None:
     last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
     if isinstance(last, (KNeighborsRegressor, RadiusNeighborsRegressor)):
         warn(
-            f"{type(estimator).__name__} averages the targets of the rows it was fitted on; they are what is "
-            "trained here, one for each row. Name them in weights_to_train if that is meant."
+            f"{type(estimator).__name__} averages the targets of the rows it was fitted on. These targets, one per "
+            "row, are the weights that are trained. Name them in weights_to_train if this is intended."
         )
 
 
@@ -331,10 +331,10 @@ def _warn_of_quantized(model: TrainableModel) -> None:
     if names:
         some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
         warn(
-            f"Quantized weights of the model: {len(names)} ({some}). They are integers that are multiplied as such, "
-            "which have no derivative, and stay as they are. Train the floating-point model it was made from, or one "
-            "quantized in the format QDQ (onnxruntime's quantize_static); name the other weights in weights_to_train "
-            "if they alone are meant."
+            f"The model has quantized weights: {len(names)} ({some}). They are multiplied as integers, which has no "
+            "derivative, and are not trained. Train the floating-point model that was quantized, or one quantized in "
+            "the QDQ format (onnxruntime's quantize_static). To train only the other weights, name them in "
+            "weights_to_train."
         )
 
 

@@ -67,7 +67,8 @@ class Made(NamedTuple):
 def write(folder: str | os.PathLike, estimator: OrtGradientEstimator, target: str) -> None:
     """Write the training step of a fitted estimator; see the estimator's method."""
     if target not in TARGETS:
-        raise ParameterError(f"target is 'cpu' or 'webgpu', got {target!r}. {did_you_mean(str(target), TARGETS)}")
+        hint = did_you_mean(str(target), TARGETS)
+        raise ParameterError(f"target must be 'cpu' or 'webgpu', got {target!r}. {hint}")
     made = _make(estimator, target)
     model, front = made.model, made.model.front
     files = {
@@ -105,15 +106,15 @@ def _check_description(source: Path, estimator: OrtGradientEstimator, made: Made
         about = json.loads(path.read_text())
         there = _in_words(about["state"], about["classes"])
     except (OSError, ValueError, LookupError, TypeError) as e:
-        raise DataError(f"{str(path)!r} is no description of a step ({e!r}): export the step again.") from e
+        raise DataError(f"{str(path)!r} is not a valid step description ({e!r}). Export the step again.") from e
     state = _state(made)
     if [value["name"] for value in state] != [value["name"] for value in about["state"]]:
         return  # a step for another device packs its state differently; its names have been compared
     here = _in_words(state, _classes(estimator))
     if there != here:
         raise DataError(
-            f"The state is that of another model. This estimator has {here}; {str(path)!r}, beside the state, says: "
-            f"{there}. Export the step of this estimator, or load into one that was fitted as the exporting one was."
+            f"The state belongs to another model. This estimator has {here}, but {str(path)!r} next to the state lists "
+            f"{there}. Export the step of this estimator, or load the state into one fitted like the exported one."
         )
 
 
@@ -130,8 +131,8 @@ def _make(estimator: OrtGradientEstimator, target: str) -> Made:
     model, state = go_on(estimator, trained)
     if settings.optimizer is None:
         raise ExportError(
-            "solver='lbfgs' has no step: it evaluates the loss of all rows several times an iteration, and decides in "
-            "between. Train with solver='adam' or another solver of steps."
+            "solver='lbfgs' has no step: each iteration evaluates the loss of all rows several times, with decisions "
+            "in between. Train with solver='adam' or another stochastic solver."
         )
     _check_rows(model)
     known = trained.front if model.objective == trained.objective else None
@@ -162,14 +163,14 @@ def _check_rows(model: TrainedModel) -> None:
     model.form.check_whole()
     if model.form.sparse:
         raise ExportError(
-            "The rows of fit were sparse; a step reads dense tensors. Fit on X.toarray(), or on fewer columns "
-            "(TruncatedSVD, SelectKBest)."
+            "The rows in fit were sparse, but an exported step reads dense tensors. Fit on X.toarray(), or on fewer "
+            "columns (TruncatedSVD, SelectKBest)."
         )
     texts = [name for name, dtype in model.source.model.features.items() if dtype.kind in "OSU"]
     if texts:
         raise ExportError(
-            f"The model takes texts ({', '.join(texts)}); a step reads numbers. Train the predictor alone, on the "
-            "columns that the steps in front return."
+            f"The model takes strings ({', '.join(texts)}), but an exported step reads numbers. Train only the "
+            "predictor, on the columns that the preceding steps return."
         )
 
 
@@ -302,9 +303,9 @@ def _arrays_in(path: Path) -> dict[str, np.ndarray]:
     names = ("state.onnx", "state.npz")
     files = [path] if not path.is_dir() else [path / name for name in names if (path / name).is_file()]
     if len(files) != 1 or not files[0].is_file():
-        found = "both are there" if len(files) > 1 else "there is none"
+        found = "both exist" if len(files) > 1 else "there is none"
         known = " or ".join(names)
-        raise DataError(f"A state is read from a file, or from {known} in a folder; {found}: {str(path)!r}.")
+        raise DataError(f"A state is read from a file, or from {known} in a folder, but {found}: {str(path)!r}.")
     try:
         if files[0].suffix == ".npz":
             with np.load(files[0]) as arrays:

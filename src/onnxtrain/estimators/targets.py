@@ -144,14 +144,14 @@ class Values(Targets):
         model = source.model
         if not self.named and source.original is not None and model.classes is not None:
             raise DataError(
-                f"The model is a classifier, its labels are {', '.join(map(repr, model.classes[:5].tolist()))}: "
-                "train it with OrtGradientClassifier, or name the output that is to be fitted to numbers by output=."
+                f"The model is a classifier with the labels {', '.join(map(repr, model.classes[:5].tolist()))}. "
+                "Train it with OrtGradientClassifier, or pass output=... to fit an output to numbers."
             )
         n_columns = y.shape[1] if y.ndim == 2 else 1
         if not self.positional and model.width != n_columns and model.link in OF_CLASSES:
             raise DataError(
-                f"y has {n_columns} columns, the output {model.output!r} of the model holds the probabilities of "
-                f"{model.width} classes: train it with OrtGradientClassifier."
+                f"y has {n_columns} columns, but the output {model.output!r} of the model contains the probabilities "
+                f"of {model.width} classes. Train it with OrtGradientClassifier."
             )
         if not self.positional and self.dtype == "float32":
             warn_of_lost_targets(y)
@@ -190,8 +190,8 @@ def is_positional(estimator: OrtGradientEstimator, y: ArrayLike, known: TrainedM
         n_axes = np.ndim(y)
     except ValueError as e:
         raise DataError(
-            "The rows of y have different lengths: fill them up to one length, with ignore_index (-100) for classes, "
-            "with NaN for numbers."
+            "The rows of y have different lengths. Pad them to the same length, with ignore_index (-100) for classes "
+            "or NaN for numbers."
         ) from e
     if n_axes == 2 and estimator.features is None:
         return _rank(estimator.estimator, estimator.output) > 2
@@ -211,13 +211,14 @@ def check_axes(model: TrainableModel, y: np.ndarray, *, positional: bool) -> Non
     found = "(n" + "".join(f", {size}" for size in y.shape[1:]) + ("," if y.ndim == 1 else "") + ")"
     if positional:
         raise DataError(
-            f"y has the shape {found}, a label for each position of a row, and the output {model.output!r} of the "
-            "model has one result a row, (n, k): give one label a row, or name the output with positions by output=."
+            f"y must have one label per row, but has shape {found}, a label per position: the output {model.output!r} "
+            "of the model has one result per row, (n, k). Pass one label per row, or an output with positions as "
+            "output=."
         )
     raise DataError(
-        f"The output {model.output!r} of the model has {model.n_axes} axes, y the shape {found}: y needs a label for "
-        "each position, the shape of the output without the axis of its classes, or the shape of the output. For one "
-        "label a row take head='new' with features= of a value whose mean over the positions has the classes."
+        f"The output {model.output!r} of the model has {model.n_axes} axes, but y has shape {found}. y must have a "
+        "label per position, the shape of the output without its class axis, or the shape of the output. For one label "
+        "per row, set head='new', and features= to a value whose mean over the positions decides the class."
     )
 
 
@@ -225,8 +226,8 @@ def check_class_axis(model: TrainableModel, class_axis: int | None) -> None:
     """Raise a ParameterError if `class_axis` is set but the output has no positions."""
     if class_axis is not None and not model.positional:
         raise ParameterError(
-            f"class_axis={class_axis} is about outputs of three or more axes, and the output {model.output!r} has one "
-            "result a row: set class_axis=None."
+            f"class_axis={class_axis} applies to outputs with three or more axes, but the output {model.output!r} has "
+            "one result per row. Set class_axis=None."
         )
 
 

@@ -54,7 +54,7 @@ _RECORDS = frozenset(
 #: Values with a smaller relative difference may be equal in a float32 graph.
 _VISIBLE = 1e-5
 
-_IN_FLOAT64 = "float32 holds too few digits of what it computes: train in dtype='float64'."
+_IN_FLOAT64 = "float32 has too few digits for what it computes. Set dtype='float64'."
 
 #: Classifiers whose leaves hold the probabilities of all classes.
 _TREES = (RandomForestClassifier, ExtraTreesClassifier, DecisionTreeClassifier)
@@ -264,25 +264,25 @@ def _remedy_of_votes(estimator: Estimator) -> str:
     """Return the remedy for an estimator that counts the classes its members choose; empty for others."""
     for found in inside(estimator):
         if isinstance(found, VotingClassifier) and found.voting == "hard":
-            return "VotingClassifier counts votes, which have no derivative: voting='soft' averages probabilities."
+            return "VotingClassifier counts votes, which have no derivative. Use voting='soft' for mean probabilities."
         if isinstance(found, BaggingClassifier) and not hasattr(found.estimators_[0], "predict_proba"):
             return (
-                "BaggingClassifier counts the votes of estimators without probabilities, which have no derivative: "
-                "give it one with predict_proba, LogisticRegression() for example."
+                "BaggingClassifier counts the votes of estimators without probabilities, which have no derivative. "
+                "Give it an estimator with predict_proba, for example LogisticRegression()."
             )
         if isinstance(found, (KNeighborsClassifier, RadiusNeighborsClassifier)):
             return (
-                f"{type(found).__name__} counts the classes of neighbours: LabelSpreading(kernel='knn') averages what "
-                "it knows of the nearest rows, which is trained."
+                f"{type(found).__name__} counts the classes of neighbours. Use LabelSpreading(kernel='knn'), which "
+                "averages label distributions of the nearest rows; these are trained."
             )
         if isinstance(found, _TREES) and isinstance(found.classes_, list):
             name = type(found).__name__
             return (
-                f"A leaf of {name} holds the probabilities of all labels, which ONNX looks up by its number: "
-                f"MultiOutputClassifier({name}(...)) has leaves for each label, which are trained."
+                f"A leaf of {name} contains the probabilities of all labels, which ONNX looks up by its index. Use "
+                f"MultiOutputClassifier({name}(...)), which has separate leaves for each label; these are trained."
             )
         if isinstance(found, DummyClassifier) and found.strategy != "prior":
-            return "DummyClassifier(strategy='prior') has the frequencies of the classes, which are trained."
+            return "Use DummyClassifier(strategy='prior'), which has the class frequencies; these are trained."
     return ""
 
 

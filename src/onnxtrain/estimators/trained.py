@@ -242,7 +242,7 @@ class TrainedModel:
         if wrt == "X" and len(names) == 1:
             return names[0]
         if wrt not in names:
-            raise DataError(f"The model has no input {wrt!r}; it has {', '.join(names)}.")
+            raise DataError(f"The model has no input {wrt!r}. Its inputs are {', '.join(names)}.")
         return wrt
 
     def _run_all(self, onx: bytes, X: Features) -> list[np.ndarray]:
@@ -282,15 +282,15 @@ class TrainedModel:
         """
         read = self.source.model
         if decoder is None:
-            raise ParameterError("labels=True is for classifiers: a regressor has no labels.")
+            raise ParameterError("labels=True is only for classifiers; a regressor has no labels.")
         tensors = [y.type.tensor_type for y in onx.graph.output if y.type.HasField("tensor_type")]
         has_labels = any(tensor.elem_type not in FLOATS for tensor in tensors)
         if has_labels and (read.classes is not None or self.source.original is None):
             return onx
         if read.positional:
             raise ExportError(
-                "labels=True is for a label a row; this output has one for each position: the largest along axis "
-                f"{read.class_axis} of get_trained_onnx()."
+                "labels=True needs one label per row, but this output has one per position. Take the argmax along axis "
+                f"{read.class_axis} of the output of get_trained_onnx()."
             )
         return with_labels(
             onx,
@@ -314,8 +314,8 @@ class TrainedModel:
         """
         if self.source.estimator is None:
             raise ExportError(
-                "The model came as ONNX, or from a file of onnxtrain.save, which holds no scikit-learn objects: "
-                "there is no estimator to write to. Take get_trained_onnx()."
+                "There is no estimator to write to: the model was passed as ONNX, or loaded from a file of "
+                "onnxtrain.save, which contains no scikit-learn objects. Use get_trained_onnx()."
             )
         weights = self.source.merged(self.weights)
         return self.form.around(to_sklearn(self.source.estimator, self.source.bindings, weights))

@@ -106,32 +106,32 @@ def _check_class_weight(wanted: Any) -> None:
         return
     for of_label in wanted if isinstance(wanted, list) else [wanted]:
         if not isinstance(of_label, Mapping):
-            raise ParameterError(f"class_weight as a list holds a dictionary for each label, got {of_label!r:.80}.")
+            raise ParameterError(f"class_weight as a list must contain one dictionary per label, got {of_label!r:.80}.")
         for label, weight in of_label.items():
             if not 0 <= as_number(weight) < math.inf:
                 raise ParameterError(
-                    f"class_weight must hold finite numbers that are not negative, got {weight!r} for {label!r}."
+                    f"class_weight must contain finite, non-negative numbers, got {weight!r} for {label!r}."
                 )
 
 
 def _check_words(wanted: Any) -> None:
     """Check that a list of weights consists of strings."""
     if isinstance(wanted, type) and issubclass(wanted, LoRA):
-        raise ParameterError("weights_to_train is the class LoRA: give an instance, LoRA().")
+        raise ParameterError("weights_to_train must be an instance of LoRA, got the class. Pass LoRA().")
     if isinstance(wanted, Mapping) or not isinstance(wanted, Iterable):
         raise ParameterError(
-            f"weights_to_train is the name of a weight, a pattern, a list of them, 'all', 'head' or LoRA(...), got "
-            f"{wanted!r:.80}: the names are those of trainable_weights(model)."
+            f"weights_to_train must be a weight name, a pattern, a list of these, 'all', 'head' or LoRA(...), got "
+            f"{wanted!r:.80}. trainable_weights(model) lists the names."
         )
     for word in wanted:
         if isinstance(word, LoRA):
             raise ParameterError(
-                f"weights_to_train holds {word!r} in a list: give it alone, weights_to_train=LoRA(...). It takes the "
-                "weights that get factors as weights=, and those trained besides as besides=."
+                f"weights_to_train contains {word!r} in a list. Pass it alone, weights_to_train=LoRA(...). Its "
+                "weights= names the weights that get factors, its besides= those that are also trained."
             )
         if not isinstance(word, str):
             raise ParameterError(
-                f"weights_to_train holds {word!r:.80}: give names, patterns or steps, such as "
+                f"weights_to_train must contain names, patterns or steps, got {word!r:.80}. For example, pass "
                 "[w.name for w in trainable_weights(model)]."
             )
 
@@ -141,7 +141,7 @@ def _check_lora(lora: LoRA, estimator: Any) -> None:
         _check_parameter("LoRA", name, value, _OF_LORA)
     if estimator.init == "random":
         raise ParameterError(
-            "init='random' draws the weights anew, LoRA trains beside weights that were learned: set init='estimator'."
+            "init='random' draws new weights, but LoRA adds factors to weights that were learned. Set init='estimator'."
         )
 
 
@@ -150,12 +150,12 @@ def check_no_inputs(estimator: Any) -> None:
     for name in ("inputs", "batch_axis", "pad"):
         if getattr(estimator, name):
             given = "no estimator" if estimator.estimator is None else type(estimator.estimator).__name__
-            raise ParameterError(f"{name}= is about the inputs of an ONNX model, got {given}: leave it out.")
+            raise ParameterError(f"{name}= applies to the inputs of an ONNX model, but got {given}. Leave it out.")
 
 
 def _check_parameter(caller: str, name: str, value: object, constraints: dict[str, list[Any]] = PARAMETERS) -> None:
     if isinstance(value, bool) and constraints is PARAMETERS and constraints[name] == _STRENGTH:
-        raise ParameterError(f"{name} is a strength, a number such as 0.01, got {value}.")
+        raise ParameterError(f"{name} must be a number such as 0.01, got {value}.")
     try:
         validate_parameter_constraints(constraints, {name: value}, caller_name=caller)
     except InvalidParameterError as e:
@@ -176,11 +176,11 @@ def _defaults(kind: type) -> dict[str, Any]:
 
 
 _FOR_TEXT = (
-    ". The rows hold text, the model takes numbers: put an encoder in front of it, as in "
+    ". The rows contain strings, but the model takes numbers. Put an encoder before it, for example "
     "make_pipeline(OneHotEncoder(handle_unknown='ignore'), model), or leave these columns out."
 )
 _FOR_DATES = (
-    ". The rows hold dates, the model takes numbers: replace a column of dates by its days, "
+    ". The rows contain dates, but the model takes numbers. Replace a column of dates by its days, "
     "(X['date'] - pandas.Timestamp('2020-01-01')).dt.days, or leave it out."
 )
 
@@ -194,49 +194,49 @@ _REMEDIES = {
     "'Timestamp'": _FOR_DATES,
     "Input y contains": " Leave out the rows without a target: known = numpy.isfinite(y), fit(X[known], y[known]).",
     "Input contains NaN": (
-        ". It is in y: leave out the rows without a label, known = ~pandas.isna(y), fit(X[known], y[known])."
+        ". The NaN is in y. Leave out the rows without a label: known = ~pandas.isna(y), fit(X[known], y[known])."
     ),
     "y_true contains": ". Leave out the rows without a label: known = ~pandas.isna(y), score(X[known], y[known]).",
     "Input X contains NaN": (
-        "\nAn imputer inside the model that is handed over is in its file, too: make_pipeline(SimpleImputer(), model)."
+        "\nPass a model with an imputer, make_pipeline(SimpleImputer(), model). Its file then contains the imputer."
     ),
-    "sample_weight.shape ==": " Give a weight for each row of X.",
+    "sample_weight.shape ==": " Pass one weight per row of X.",
     "inhomogeneous shape": (
-        " The rows have different lengths, a table has as many columns in each: pad them, or give an ONNX model that "
-        "takes sequences pad={name: value}."
+        " The rows have different lengths, but a table has the same number of columns in each. Pad them, or set "
+        "pad={name: value} for an ONNX model that takes sequences."
     ),
     "at least one array or dtype is required": ": X has no columns.",
-    "Complex data not supported": "\nReal and imaginary parts are columns: numpy.hstack([X.real, X.imag]).",
+    "Complex data not supported": "\nPass real and imaginary parts as columns: numpy.hstack([X.real, X.imag]).",
     "float() argument must be": (
-        ". Classes, such as intervals of numbers, are learned by OrtGradientClassifier as y.astype(str)."
+        ". To learn classes, for example intervals of numbers, pass y.astype(str) to OrtGradientClassifier."
     ),
     "contains infinity or a value too large": (
-        " Leave out rows with infinity, and divide large numbers by one that brings them near 1."
+        " Leave out rows with infinity, and divide large numbers by a constant that brings them near 1."
     ),
-    "same order as they were in fit": "X[model.feature_names_in_] has the columns in that order.",
-    "are not in class_weight": ": its keys are labels as they stand in y, the number 1 and not the text '1'.",
+    "same order as they were in fit": "Pass X[model.feature_names_in_], which has the columns in that order.",
+    "are not in class_weight": ". Its keys must be labels as in y, the number 1 and not the string '1'.",
 }
 
 #: What to set instead of an invalid value of a parameter.
 _INSTEAD = {
-    "batch_size": "All rows in one step are batch_size=len(X), or solver='lbfgs'.",
-    "clip_norm": "None clips nothing.",
-    "dtype": "It is a text, dtype='float64' for numpy.float64; halves are 'float16' and 'bfloat16'.",
-    "average": "True is a mean over the epochs, 0.99 the decay of an exponential moving average.",
-    "batch_axis": "It has the axis of the rows by the name of an input: batch_axis={'state': 1}.",
-    "class_weight": "Weights by label are a dictionary: class_weight={'rare': 10, 'common': 1}.",
-    "early_stopping": "early_stopping=True holds out rows, n_iter_no_change is the number of epochs without progress.",
-    "inputs": "It has the values that are the same for all rows by name: inputs={'rate': 16000}.",
-    "init": "Keras' and PyTorch's initializations are not among them: 'random' draws anew as the model was drawn.",
+    "batch_size": "For all rows in one step, set batch_size=len(X) or solver='lbfgs'.",
+    "clip_norm": "Set None to disable clipping.",
+    "dtype": "Pass a string, dtype='float64' for numpy.float64. Half precision is 'float16' or 'bfloat16'.",
+    "average": "True is a mean over the epochs; 0.99 is the decay of an exponential moving average.",
+    "batch_axis": "Pass a mapping from input names to the axis of the rows: batch_axis={'state': 1}.",
+    "class_weight": "Pass the weights of labels as a dictionary: class_weight={'rare': 10, 'common': 1}.",
+    "early_stopping": "early_stopping=True holds out rows; n_iter_no_change is the number of epochs without progress.",
+    "inputs": "Pass a mapping from input names to values that are the same for all rows: inputs={'rate': 16000}.",
+    "init": "Initializations of Keras and PyTorch are not available; 'random' is Glorot uniform, with intercepts zero.",
     "max_iter": "tol, n_iter_no_change and early_stopping end a fit before max_iter epochs.",
-    "n_threads": "None takes one for a small model, else all that this process may use.",
-    "loss_params": "They have names: loss_params={'delta': 1.0}.",
-    "output_is": "Logits are 'scores'.",
-    "pad": "It has what fills the end of shorter rows by the name of an input: pad={'input_ids': 0}.",
-    "penalty": "Strengths for all weights are l1= and l2=; penalty={'coef': 0.1} adds one to a single weight.",
-    "random_state": "numpy's newer generators give a seed: random_state=int(generator.integers(2**31)).",
-    "tol": "tol=0 with n_iter_no_change=max_iter never stops early.",
-    "validation_fraction": "A tenth of the rows is 0.1.",
+    "n_threads": "None uses one thread for a small model, else all that this process may use.",
+    "loss_params": "Pass a mapping from names to values: loss_params={'delta': 1.0}.",
+    "output_is": "For logits, set output_is='scores'.",
+    "pad": "Pass a mapping from input names to the value that fills the end of shorter rows: pad={'input_ids': 0}.",
+    "penalty": "Set l1= and l2= for all weights; penalty={'coef': 0.1} penalizes a single weight.",
+    "random_state": "Draw a seed from a numpy Generator: random_state=int(generator.integers(2**31)).",
+    "tol": "To never stop early, set tol=0 and n_iter_no_change=max_iter.",
+    "validation_fraction": "For a tenth of the rows, set 0.1.",
 }
 
 NO_WEIGHT = "Sample weights must contain at least one non-zero number."
@@ -273,14 +273,14 @@ def _of_columns(X: object) -> str:
     """Return a message about columns of a frame with dates or objects, with the remedy; empty if there are none."""
     if dates := date_columns(X):
         return (
-            f"X holds dates or durations in {', '.join(map(repr, dates))}, the model takes numbers. Make numbers of "
-            f"such a column, as {next(iter(dates.values()))} does, or leave it out."
+            f"X contains dates or durations in {', '.join(map(repr, dates))}, but the model takes numbers. Convert "
+            f"such a column to numbers, for example {next(iter(dates.values()))}, or leave it out."
         )
     if objects := object_columns(X):
         name, kind = next(iter(objects.items()))
         return (
-            f"X holds values of type {kind} in {name!r}, the model takes numbers. Make numbers of them, or text for "
-            f"an encoder by X.astype({{{name!r}: str}}), or leave the column out."
+            f"X contains values of type {kind} in {name!r}, but the model takes numbers. Convert them to numbers, or "
+            f"to strings for an encoder, X.astype({{{name!r}: str}}), or leave the column out."
         )
     return ""
 
@@ -357,8 +357,8 @@ def check_X_y(
         return rows, None
     if numeric and targets.dtype.kind in "mM":
         raise DataError(
-            "y holds dates or durations: give numbers, as the days (y - y.min()).days of an index and .dt.days of a "
-            "column."
+            "y contains dates or durations. Convert it to numbers, for example to days: (y - y.min()).days for an "
+            "index, .dt.days for a column."
         )
     return rows, targets
 
@@ -373,7 +373,7 @@ def _check_even(y: Any) -> None:
     if sets or len(lengths) > 1:
         found = "sets" if sets else f"lists of different lengths, from {lengths[0]} to {lengths[-1]}"
         raise DataError(
-            f"y holds {found}. Lists or sets of the labels of a row become an indicator matrix by "
+            f"y contains {found}. Convert lists or sets of the labels of a row to an indicator matrix with "
             "sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y)."
         )
 
@@ -386,8 +386,8 @@ def _check_no_text(y: Any) -> None:
     text = next((v for v in values if isinstance(v, str)), None) if values.dtype.kind in "USO" else None
     if text is not None:
         raise DataError(
-            f"y must hold numbers, got text such as {str(text)!r:.40}. Classes are learned by "
-            "OrtGradientClassifier; numbers that are written as text by y.astype(float)."
+            f"y must be numeric, got the string {str(text)!r:.40}. Use OrtGradientClassifier to learn classes, or "
+            "y.astype(float) to convert strings of numbers."
         )
 
 
@@ -397,7 +397,7 @@ def _check_places(X: Any, y: Any) -> None:
     numbers = getattr(getattr(X, "dtype", None), "kind", "") in tuple("biuf")
     if len(rows) == 1 and len(targets) == 2 and min(targets) > 1 and numbers:
         raise DataError(
-            f"X has the shape {tuple(rows)} and y {tuple(targets)}, as if they had changed places: fit(X, y)."
+            f"X has shape {tuple(rows)} and y has shape {tuple(targets)}, as if they were swapped. Call fit(X, y)."
         )
 
 
@@ -411,26 +411,24 @@ def check_lengths(X: Any, y: Any) -> None:
     """
     if isinstance(y, Mapping):
         columns = ", ".join(f"y[{name!r}]" for name in list(y)[:3])
-        raise DataError(f"y is of type {type(y).__name__}: give the targets, an array or a column, as {columns}.")
+        raise DataError(f"y must be an array or a column, got {type(y).__name__}. Pass the targets, as in {columns}.")
     if hasattr(y, "__next__") or isinstance(y, (set, frozenset)):
-        raise DataError(
-            f"y is of type {type(y).__name__}, whose entries cannot be taken by number: give a list or an array."
-        )
+        raise DataError(f"y must be a list or an array, got {type(y).__name__}, whose entries cannot be indexed.")
     rows, targets = _shape(X), _shape(y)
     if not targets:
-        column = f": the column of that name is X[{y!r:.40}]" if isinstance(y, str) else ""
-        raise DataError(f"y is {y!r:.40}, a single value, and X has a target for each row{column}.")
+        column = f" The column of this name is X[{y!r:.40}]." if isinstance(y, str) else ""
+        raise DataError(f"y must have one target per row of X, got the single value {y!r:.40}.{column}")
     if not rows or rows[0] == targets[0]:  # the validation of rows refuses rows without a length
         return
     hint = ""
     if is_frame(X) and isinstance(y, list) and all(isinstance(name, str) and name in X.columns for name in y):
-        hint = f" y holds names of columns: give X[{(y[0] if len(y) == 1 else y)!r:.80}], and X without them."
+        hint = f" y contains column names. Pass y=X[{(y[0] if len(y) == 1 else y)!r:.80}], and X without them."
     elif targets[1:] == rows[:1]:
-        hint = f" y lies on its side: give {'y.ravel()' if targets[0] == 1 else 'y.T'}."
+        hint = f" y seems to be transposed. Pass {'y.ravel()' if targets[0] == 1 else 'y.T'}."
     elif rows[1:] == targets[:1]:
-        hint = " X lies on its side: give X.T."
+        hint = " X seems to be transposed. Pass X.T."
     elif len(rows) == 2 and rows[1:] == targets[1:]:
-        hint = " y has the columns of X: train_test_split returns X_train, X_test, y_train, y_test."
+        hint = " y has as many columns as X. train_test_split returns X_train, X_test, y_train, y_test."
     raise DataError(
         f"Found input variables with inconsistent numbers of samples: X has {rows[0]} rows, y has {targets[0]}.{hint}"
     )
@@ -487,9 +485,9 @@ def warn_of_rounding(X: Features) -> None:
     columns = np.flatnonzero(rounding > _COARSE).tolist()
     if columns:
         warn(
-            f"float32 rounds the columns {columns} of X by up to {rounding[columns].max():.1e} of "
-            "their range: the model cannot tell apart rows that scikit-learn does. Subtract an offset from these "
-            "columns before fit and predict."
+            f"float32 rounds the columns {columns} of X by up to {rounding[columns].max():.1e} of their range, so the "
+            "model cannot distinguish rows that scikit-learn distinguishes. Subtract an offset from these columns "
+            "before fit and predict."
         )
 
 
@@ -515,13 +513,13 @@ def warn_of_lost_targets(y: np.ndarray) -> None:
         return  # the fit raises an error for this
     if rounding > _COARSE:
         warn(
-            f"float32 rounds y by up to {rounding:.1e} of its range: predictions cannot tell apart what y does. "
+            f"float32 rounds y by up to {rounding:.1e} of its range, so predictions cannot distinguish its values. "
             "Subtract an offset from y and add it to the predictions, or set dtype='float64'."
         )
     elif 0 < spread < _SMALLEST:
         warn(
-            f"The range of y is {spread:.1e}: squares of such numbers are 0 in float32. Multiply y by a number, and "
-            "divide the predictions by it, or set dtype='float64'."
+            f"The range of y is {spread:.1e}, and squares of such numbers are 0 in float32. Multiply y by a constant "
+            "and divide the predictions by it, or set dtype='float64'."
         )
 
 
@@ -540,13 +538,13 @@ def check_sample_weight(
         return None
     if isinstance(sample_weight, (str, Mapping)):
         raise DataError(
-            f"sample_weight holds a number for each row, got {sample_weight!r:.80}. Weights of classes are the "
-            "parameter class_weight of OrtGradientClassifier."
+            f"sample_weight must contain one number per row, got {sample_weight!r:.80}. To weight classes, set "
+            "class_weight of OrtGradientClassifier."
         )
     kind = np.asarray(sample_weight).dtype.kind
     texts = [w for w in np.ravel(sample_weight) if isinstance(w, (str, bytes))] if kind in "USO" else []
     if texts:
-        raise DataError(f"sample_weight holds a number for each row, got {str(texts[0])!r:.40} in it.")
+        raise DataError(f"sample_weight must contain one number per row, but contains {str(texts[0])!r:.40}.")
     weights = _check_sample_weight(sample_weight, X, dtype=dtype, ensure_non_negative=True, **_ZERO_WEIGHTS)
     if keep:
         return weights
@@ -566,8 +564,8 @@ def rounded_weights(weights: np.ndarray, dtype: str | np.dtype) -> np.ndarray:
     limits, largest = np.finfo(dtype), weights.max(initial=0.0)
     if largest and not limits.tiny <= largest <= limits.max / len(weights):
         raise DataError(
-            f"The largest sample weight is {largest:.3g}, out of the range of {limits.dtype}: divide all by one "
-            "number, only their ratios count."
+            f"The largest sample weight is {largest:.3g}, outside the range of {limits.dtype}. Divide all weights by a "
+            "constant; only their ratios matter."
         )
     return np.ascontiguousarray(weights, dtype=dtype)
 
@@ -581,12 +579,12 @@ def check_features(X: HasShape, shape: tuple[Any, ...], source: str, name: str =
         The rank or the number of columns differs; `source` names the model in the message.
     """
     if len(shape) != len(X.shape):
-        raise DataError(f"{name} has {len(X.shape)} axes, {source} {len(shape)}.")
+        raise DataError(f"{name} has {len(X.shape)} axes, but {source} {len(shape)}.")
     wanted, given = shape[1:], X.shape[1:]
     if any(w is not None and w != g for w, g in zip(wanted, given, strict=True)):
         if len(wanted) == 1:
-            raise DataError(f"{name} has {given[0]} features, {source} {wanted[0]}.")
-        raise DataError(f"{name} has rows of shape {given}, {source} {wanted}.")
+            raise DataError(f"{name} has {given[0]} features, but {source} {wanted[0]}.")
+        raise DataError(f"{name} has rows of shape {given}, but {source} {wanted}.")
 
 
 @as_data_error()
@@ -603,13 +601,13 @@ def check_target(y: np.ndarray, width: int, dtype: str) -> np.ndarray:
     y = y.reshape(-1, 1) if y.ndim == 1 else y
     if y.shape[1] != width:
         raise DataError(
-            f"y has {y.shape[1]} columns, the model has {width} outputs. head='new' gives an ONNX model as many; an "
-            "estimator has them from its own fit."
+            f"y has {y.shape[1]} columns, but the model has {width} outputs. Set head='new' to give an ONNX model as "
+            "many outputs; an estimator gets them when it is fitted."
         )
     if not np.isfinite(y).all():
         raise DataError(
-            f"y holds numbers that are too large for {dtype}: divide it by a number, and multiply the predictions by "
-            "it, or set dtype='float64'."
+            f"y contains numbers that are too large for {dtype}. Divide y by a constant and multiply the predictions "
+            "by it, or set dtype='float64'."
         )
     return y
 
@@ -619,4 +617,4 @@ def check_domain(y: np.ndarray, loss: str | Callable[..., Any], params: Mapping[
     params = params or {}
     least, allowed = find_loss(loss, params).least(**params)
     if np.any((y < least) if allowed else (y <= least)):
-        raise DataError(f"The loss {loss!r} takes y {'>=' if allowed else '>'} {least:g}, got {y.min():g}.")
+        raise DataError(f"The loss {loss!r} requires y {'>=' if allowed else '>'} {least:g}, got {y.min():g}.")

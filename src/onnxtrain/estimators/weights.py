@@ -97,7 +97,7 @@ def _of_source(source: Source, output: str | None) -> list[Weight]:
 def _a_row_for(model: Estimator) -> np.ndarray:
     """Return a row of zeros with as many columns as an estimator takes."""
     if not hasattr(model, "n_features_in_"):
-        raise ParameterError(f"{type(model).__name__} does not say how many columns it takes: give X.")
+        raise ParameterError(f"{type(model).__name__} does not say how many columns it takes. Pass X.")
     return np.zeros((1, model.n_features_in_))
 
 
