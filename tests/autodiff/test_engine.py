@@ -191,14 +191,14 @@ def test_a_rule_of_ones_own(own_rule):
 WRONG_RULES = [
     (
         lambda op, node, dy: op.Cast(dy, to=1),
-        r"The rule of my:Odd \(node 'odd'\) gave .*FLOAT\[3\] as the gradient of X: DOUBLE\[3\]",
+        r"The rule of my:Odd \(node 'odd'\) returned .*FLOAT\[3\] as the gradient of X: DOUBLE\[3\]",
     ),
-    (lambda op, node, dy: op.Concat(dy, dy, axis=0), r"gave .*DOUBLE\[6\] as the gradient of X"),
-    (lambda op, node, dy: op.Unsqueeze(dy, [0]), r"gave .*DOUBLE\[1,3\] as the gradient of X"),
-    (lambda op, node, dy: (dy, dy), r"gave 2 gradients for 1 operands"),
+    (lambda op, node, dy: op.Concat(dy, dy, axis=0), r"returned .*DOUBLE\[6\] as the gradient of X"),
+    (lambda op, node, dy: op.Unsqueeze(dy, [0]), r"returned .*DOUBLE\[1,3\] as the gradient of X"),
+    (lambda op, node, dy: (dy, dy), r"returned 2 gradients for 1 operands"),
     (
         lambda op, node, dy: {}["gone"],
-        r"The rule of my:Odd \(node 'odd'\) failed on \(X: DOUBLE\[3\]\): KeyError: 'gone'",
+        r"The rule of my:Odd \(node 'odd'\) failed for \(X: DOUBLE\[3\]\): KeyError: 'gone'",
     ),
     (lambda op, node, dy: op.MatMul(dy, op.Unsqueeze(dy, [0])), r"MatMul\(.*\) is not valid"),
 ]
@@ -213,7 +213,7 @@ def test_a_wrong_rule_is_named(own_rule, rule, message):
 
 def test_a_wrong_type_is_named_where_operands_are_broadcast(own_rule):
     own_rule("Odd", broadcast=True)(lambda op, node, dy: op.Cast(dy, to=1))
-    with pytest.raises(GradientError, match=r"gave .*FLOAT\[3\] as the gradient of X: DOUBLE"):
+    with pytest.raises(GradientError, match=r"returned .*FLOAT\[3\] as the gradient of X: DOUBLE"):
         derive("Y = my.Odd(X)")
 
 
@@ -225,7 +225,7 @@ def test_a_gradient_of_fewer_axes_is_named_where_operands_are_broadcast(own_rule
 
 def test_no_rule_names_the_node_and_the_path():
     with pytest.raises(
-        GradientError, match=r"my:Odd \(node 'odd'\) has no derivative here.*Odd -> Z -> Exp -> W -> Mul -> Y"
+        GradientError, match=r"my:Odd \(node 'odd'\) has no gradient rule.*Odd -> Z -> Exp -> W -> Mul -> Y"
     ):
         derive("[odd] Z = my.Odd(X) W = Exp(Z) V = Sin(Z) Y = Mul(W, A)")
     with pytest.raises(GradientError, match=r"@onnxtrain.gradient_rule\('Odd', domain='my'\)"):
