@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import skl2onnx
 import sklearn
-from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import make_classification
@@ -208,6 +208,27 @@ def test_probabilities_of_support_vectors_are_those_of_the_estimator(kind, targe
         tuned = OrtGradientClassifier(machine, max_iter=20, random_state=0).fit(X, target)
     assert tuned.loss_curve_[-1] < tuned.loss_curve_[0]
     np.testing.assert_allclose(tuned.to_sklearn().predict_proba(X), tuned.predict_proba(X), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "classifier", [MLPClassifier((3,), max_iter=2, random_state=0), SGDClassifier(loss="log_loss", random_state=0)]
+)
+@pytest.mark.parametrize("classes", [[5, 2**31, 2**40], [-(2**35), 3, 7]])
+def test_labels_that_int32_cannot_hold(classifier, classes):
+    target = np.array(classes)[Y]
+    classifier = clone(classifier).fit(X, target)
+    tuned = OrtGradientClassifier(classifier, learning_rate=1e-12, **ONE).fit(X, target)
+    labels = run(tuned.get_trained_onnx(), {"X": X.astype(np.float32)}, outputs=["label"])[0]
+    np.testing.assert_array_equal(labels, classifier.predict(X))
+    np.testing.assert_array_equal(tuned.predict(X), classifier.predict(X))
+
+
+@pytest.mark.parametrize("options", [{"zipmap": False}, {"zipmap": False, "output_class_labels": True}])
+def test_scores_of_pairs_of_classes_are_no_scores_of_classes(options):
+    machine = SVC(decision_function_shape="ovo").fit(X, Y)
+    onx = skl2onnx.to_onnx(machine, X[:1].astype(np.float32), options={id(machine): options})
+    with pytest.raises(ModelError, match="Before the first step predict is not that of the model handed over in"):
+        OrtGradientClassifier(onx, **ONE).fit(X, Y)
 
 
 # converters of a user's own estimators ------------------------------------------------

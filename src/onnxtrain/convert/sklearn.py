@@ -276,12 +276,22 @@ def _convert_operators(convert: Any, container: ModelComponentContainer, verbose
     """Call a topology's `convert_operators` with a container that gets operator versions from onnx.
 
     For each conversion skl2onnx builds a table of all operators, which takes 7 ms, longer than the rest for a small
-    model.
+    model. The container also writes large class labels completely.
     """
     by_table = getattr(container, "_get_op_version", None)
     if by_table is not None:
         container._get_op_version = functools.partial(_version, container, by_table)
+    container.add_initializer = functools.partial(_add_integers, container.add_initializer)
     convert(container=container, verbose=verbose)
+
+
+def _add_integers(add: Any, name: str, onnx_type: int, shape: Any, content: Any) -> Any:
+    """Add an initializer, as int64 if int32 cannot hold its values: skl2onnx writes class labels as int32."""
+    if onnx_type == onnx.TensorProto.INT32 and np.size(content):
+        values, limits = np.asarray(content), np.iinfo(np.int32)
+        if values.dtype.kind in "iu" and not limits.min <= values.min() <= values.max() <= limits.max:
+            onnx_type = onnx.TensorProto.INT64
+    return add(name, onnx_type, shape, content)
 
 
 def _version(container: ModelComponentContainer, by_table: Any, domain: str, op_type: str) -> int:
