@@ -103,6 +103,7 @@ STACK = """zero = Constant<value_ints = [0]>() one = Constant<value_ints = [1]>(
     x = Unsqueeze(X, zero) xx = Concat<axis = 0>(x, x) A = RNN<hidden_size = 3>(xx, val_2, val_3, val_6) a = Squeeze(A, one)
     B = RNN<hidden_size = 3>(a, val_4, val_5, val_6) c = Squeeze(B, one) D = Gather(c, last) Y = MatMul(D, W)"""
 STACKED = dict(val_2=W[None], val_3=U[None], val_4=V[None], val_5=U.T[None], val_6=np.zeros((1, 6)), W=W)
+CALLED = {name: w for name, w in STACKED.items() if name not in ("val_4", "val_5")}
 STACK_APART = network(STACK.replace("val_5, val_6)", "val_5, d)"), **{**STACKED, "d": np.zeros((1, 6)) + 1e-30})
 
 #: Rows of a table, and the same with the second one fixed.
@@ -214,11 +215,12 @@ CASES = {
     ),
     "recurrent layers of a module that is called twice": (
         network(
-            "val_7 = Identity(val_6) " + STACK.replace("val_5, val_6)", "val_5, val_7)"),
+            "val_4 = Identity(val_2) val_5 = Identity(val_3) val_7 = Identity(val_6) "
+            + STACK.replace("val_5, val_6)", "val_5, val_7)"),
             modules={"A": "/n/RNN", "B": "/n_1/RNN"},
-            **STACKED,
+            **CALLED,
         ),
-        network(STACK, **STACKED),
+        network(STACK.replace("val_4, val_5", "val_2, val_3"), **CALLED),
     ),
     "recurrent layers of one module that begin as copies": (
         network(
@@ -452,6 +454,15 @@ LACKING = {
             **{"onnx::Mul_1": ZEROS[None] + 0.7, "W": W},
         ),
         r"wrote onnx::Mul_1 once .*do_constant_folding=False\) to keep ",
+    ),
+    "layers act and act_1 that begin equal, or one called twice": (
+        network(
+            '"onnx::PRelu_2" = Identity("onnx::PRelu_1") A = PRelu(X, "onnx::PRelu_1") B = MatMul(A, W)'
+            'C = PRelu(B, "onnx::PRelu_2") Y = MatMul(C, U)',
+            modules={"A": "/act/PRelu", "C": "/act_1/PRelu"},
+            **{"onnx::PRelu_1": ZEROS + 0.25, "W": W, "U": U},
+        ),
+        r"wrote onnx::PRelu_1 once .*do_constant_folding=False\)",
     ),
     "a scalar of a parameter or of a buffer": (
         network('A = Mul(X, "onnx::Mul_3") Y = MatMul(A, W)', **{"onnx::Mul_3": V[0, 0], "W": W}),

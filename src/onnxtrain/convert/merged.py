@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -81,8 +81,8 @@ def ambiguous_copies(onx: onnx.ModelProto) -> list[str]:
     """Return the initializers that may be one weight or several weights with equal initial values.
 
     The exporter computed them in advance, so the file does not show which is true. Either several modules without a
-    named parameter take such an initializer, or one call of a module takes it several times and all its values are
-    equal.
+    named parameter take such an initializer, or all its values are equal and one call of a module takes it several
+    times, or several calls take it: the second call of ``act`` has the name of a module ``act_1``.
     """
     if onx.producer_name != "pytorch" or held_by_module(onx):
         return []
@@ -90,21 +90,33 @@ def ambiguous_copies(onx: onnx.ModelProto) -> list[str]:
     sources = {n.output[0]: n.input[0] for n in onx.graph.node if n.op_type == "Identity" and n.input[0] in held}
     owners, modules = owners_of_copies(onx), _modules_of_values(onx)
     named = {modules.get(x) for x in [*held, *sources] if not is_computed(x)}
-    calls = {x: node.name.rpartition("/")[0] for node in onx.graph.node for x in node.input}
+    calls: defaultdict[str, set[str]] = defaultdict(set)
+    for node in onx.graph.node:
+        for x in node.input if node.op_type != "Identity" else ():
+            calls[x].add(node.name.rpartition("/")[0])
     uses: defaultdict[str, list[str]] = defaultdict(list)
     for x in [*held, *sources]:
         if x in modules and is_computed(x):
             uses[owners.get(x, sources.get(x, x))].append(x)
     slots = {x for node in onx.graph.node for i, x in enumerate(node.input) if i in _SLOTS.get(node.op_type, ())}
+    arrays = {w: graph.array_of(held[sources.get(w, w)]) for w in uses}
+    taken = {w: {(modules[x], call) for x in xs for call in calls[x]} for w, xs in uses.items()}
+    several = {w: _several(module for module, _ in found) for w, found in taken.items()}
+    # other initial values are random, so that calls that share them are calls of one module
+    called = named.union(*(several[w] for w in uses if not begins_so(arrays[w])))
     found = []
     for w, xs in uses.items():
-        array = graph.array_of(held[sources.get(w, w)])
-        separated = not owners and _is_untrained(array) and slots.issuperset(xs)  # by separate_merged
-        one_call = len({calls[x] for x in xs}) < len(xs)
-        if not separated and (len({modules[x] for x in xs} - named) > 1 or (one_call and begins_so(array))):
+        separated = not owners and _is_untrained(arrays[w]) and slots.issuperset(xs)  # by separate_merged
+        repeated = _several(call for x in xs for call in calls[x]) or several[w] - called
+        if not separated and (len({modules[x] for x in xs} - named) > 1 or (repeated and begins_so(arrays[w]))):
             found.append(w)
     transposed = transposed_copies(onx) if found else {}
     return [w for w in found if w not in transposed]
+
+
+def _several(names: Iterable[str]) -> set[str]:
+    """Return the names that occur more than once."""
+    return {name for name, n in Counter(names).items() if n > 1}
 
 
 def begins_so(array: np.ndarray) -> bool:
