@@ -115,7 +115,7 @@ def test_an_error_is_not_kept():
 
 @pytest.mark.parametrize("n_bytes", [-1, 1.5, "1", None, True])
 def test_a_bound_is_a_number_of_bytes(n_bytes):
-    with pytest.raises(ParameterError, match="number of bytes, 0 or more, got"):
+    with pytest.raises(ParameterError, match="n_bytes must be an integer, 0 or more, got"):
         limit_caches(n_bytes)
 
 

@@ -170,27 +170,31 @@ NOT_POSSIBLE = {
     "unknown input": ({"inputs": ["x"]}, ModelError, "no input 'x'. Did you mean 'X'"),
     "weight of integers": ({"weights": ["one"]}, WeightError, "one: INT64.* is not floating-point"),
     "input of integers": ({"inputs": ["rows"]}, ModelError, "rows: INT64.* is not floating-point"),
-    "weight named twice": ({"weights": ["b", "b"]}, ValueError, "weights names 'b' more than once"),
-    "weight that is no name": ({"weights": [1]}, TypeError, "weights must be names, got 1, a int"),
-    "options of another type": ({"options": 1}, TypeError, "options must be DerivativeOptions, got 1, a int"),
-    "FillGrad alone": ({"options": O.FillGrad}, ValueError, "FillGrad goes with KeepOutputs"),
-    "YieldOp and outputs": ({"options": O.KeepYieldOp | O.KeepOutputs}, ValueError, "goes with no other option"),
+    "weight named twice": ({"weights": ["b", "b"]}, ValueError, "weights contains 'b' more than once"),
+    "weight that is no name": ({"weights": [1]}, TypeError, "weights must be names, got 1 of type int"),
+    "options of another type": ({"options": 1}, TypeError, "options must be DerivativeOptions, got 1 of type int"),
+    "FillGrad alone": ({"options": O.FillGrad}, ValueError, "FillGrad requires KeepOutputs"),
+    "YieldOp and outputs": (
+        {"options": O.KeepYieldOp | O.KeepOutputs},
+        ValueError,
+        "cannot be combined with other options",
+    ),
     "YieldOp and loss": (
         {"options": O.KeepYieldOp | O.Loss, "loss": "scores"},
         ValueError,
-        "goes with no other option",
+        "cannot be combined with other options",
     ),
-    "loss filled": ({"options": O.Loss | O.FillGrad, "loss": "scores"}, ValueError, "FillGrad says nothing more"),
-    "Loss without its name": ({"options": O.Loss}, ValueError, "needs the name of the loss"),
-    "loss without Loss": ({"loss": "scores"}, ValueError, "go with the option Loss"),
-    "label without Loss": ({"label": "rows"}, ValueError, "go with the option Loss"),
+    "loss filled": ({"options": O.Loss | O.FillGrad, "loss": "scores"}, ValueError, "Leave out FillGrad"),
+    "Loss without its name": ({"options": O.Loss}, ValueError, "requires the name of the loss"),
+    "loss without Loss": ({"loss": "scores"}, ValueError, "require the option Loss"),
+    "label without Loss": ({"label": "rows"}, ValueError, "require the option Loss"),
     "unknown loss": ({"options": O.Loss, "loss": "score"}, ModelError, "no loss 'score'. Did you mean 'scores'"),
     "loss of integers": ({"options": O.Loss, "loss": "ranks"}, ModelError, "The loss ranks: INT64"),
     "unknown label": ({"options": O.Loss, "loss": "scores", "label": "row"}, ModelError, "Did you mean 'rows'"),
     "label differentiated": (
         {"options": O.Loss, "loss": "scores", "label": "X", "inputs": ["X"]},
         ValueError,
-        "an input to differentiate and as a label",
+        "is both in inputs and in label",
     ),
     "unknown builder": ({"builder": "builtins"}, ValueError, "Unknown builder 'builtins'. Did you mean 'builtin'"),
 }
@@ -207,7 +211,7 @@ def test_a_quantized_weight_is_named():
         <ir_version: 8, opset_import: ["" : 15]>
         quantized (float[N,2] X) => (float[N,2] Y) <int8[2,2] W = {1, 2, 3, 4}, float scale = {0.5}, int8 zero = {0}>
         { real = DequantizeLinear(W, scale, zero)  Y = MatMul(X, real) }""")
-    with pytest.raises(WeightError, match=r"W: INT8.* is quantized: .* before quantization"):
+    with pytest.raises(WeightError, match=r"W: INT8.* is quantized, so it has no derivative. .* before quantization"):
         onnx_derivative(onx, weights=["W"])
 
 
@@ -338,5 +342,5 @@ def test_large_weights_pass_beside_the_graph(monkeypatch, weights, options):
 
 def test_random_feed_refuses_strings():
     value = onnx.helper.make_tensor_value_info("X", onnx.TensorProto.STRING, ["N"])
-    with pytest.raises(DataError, match="'X' is no tensor of numbers"):
+    with pytest.raises(DataError, match="'X' is not a numeric tensor"):
         random_feed([value])

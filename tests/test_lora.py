@@ -254,7 +254,7 @@ def test_a_killed_fit_goes_on(tmp_path):
     resumed = clone(begun).fit(X, Y, checkpoint=path, resume=True)
     for name, w in whole.weights_.items():
         np.testing.assert_array_equal(w, resumed.weights_[name])
-    with pytest.raises(ParameterError, match="other parameters: weights_to_train"):
+    with pytest.raises(ParameterError, match="other values of weights_to_train"):
         clone(begun).set_params(weights_to_train__rank=3).fit(X, Y, checkpoint=path, resume=True)
 
 

@@ -453,7 +453,7 @@ def test_a_registered_loss_is_found_by_name_and_as_a_function(monkeypatch):
     assert find_loss("fourth_power") is find_loss(fourth_power)
     assert find_loss(fourth_power).prediction is Prediction.SCORES
     assert loss_kind(fourth_power) == "classification"
-    with pytest.raises(ValueError, match="'huber' is registered already"):
+    with pytest.raises(ValueError, match="'huber' is already registered"):
         loss("huber")(fourth_power)
 
 

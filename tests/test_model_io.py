@@ -580,7 +580,7 @@ def test_an_output_of_another_type_than_declared():
 def test_a_tensor_declared_as_a_sequence():
     onx = parse_model(LINE)
     onx.graph.output[0].type.sequence_type.elem_type.tensor_type.elem_type = 1
-    with pytest.raises(ModelError, match="declared as a sequence; what comes is a tensor"):
+    with pytest.raises(ModelError, match="declared as a sequence, but is a tensor"):
         check_gradient(onx, {"X": X})
 
 
@@ -589,7 +589,7 @@ def test_rows_go_into_tensors_only():
     onx.graph.input.add(name="many").type.sequence_type.elem_type.tensor_type.elem_type = 1
     with pytest.raises(ModelError, match="input 'many' of the model is not a tensor"):
         OrtGradientRegressor(onx).fit(X, Y)
-    with pytest.raises(ModelError, match="input 'many' is no tensor"):
+    with pytest.raises(ModelError, match="input 'many' is not a tensor"):
         check_gradient(onx, {"X": X})
 
 

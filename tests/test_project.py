@@ -77,7 +77,7 @@ def test_what_an_uninstalled_flavour_left_behind_is_not_onnxruntime(tmp_path):
     hide = "import sys; sys.path[:] = [p for p in sys.path if 'site-packages' not in p]; "
     said = python(hide + f"sys.path.append({str(tmp_path)!r}); import onnxtrain")
     assert "DependencyError" in said
-    assert "no flavour of it is installed" in said
+    assert "no distribution of it is installed" in said
 
 
 def test_an_onnxruntime_that_is_too_old_is_named():

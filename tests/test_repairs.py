@@ -191,7 +191,7 @@ def warned_of_other_labels(machine, X):
     likely = machine.classes_[machine.predict_proba(X).argmax(axis=1)] if hasattr(machine, "predict_proba") else None
     differing = 0 if likely is None else int((likely != machine.predict(X)).sum())
     remedy = r"CalibratedClassifierCV\(\w+\(\), ensemble=False\)"
-    message = f"predict is not that of the model handed over in {differing} of {len(X)} rows.*{remedy}"
+    message = f"predict differs from the original model in {differing} of {len(X)} rows.*{remedy}"
     return pytest.warns(UserWarning, match=message) if differing else nullcontext()
 
 
@@ -347,8 +347,10 @@ def test_a_file_of_a_support_vector_machine_of_two_classes(kind, probability, na
     machine = kind(probability=probability, random_state=0).fit(X2, y)
     onx = skl2onnx.to_onnx(machine, X2[:1].astype(np.float32), options={id(machine): options}, target_opset=21)
     if probability and "raw_scores" in options:  # skl2onnx negates the probabilities: their largest is the other class
-        remedy = "convert without raw_scores"
-        with pytest.raises(ModelError, match=f"Before the first step predict is not that of the model.* {remedy}"):
+        remedy = "Convert without raw_scores"
+        with pytest.raises(
+            ModelError, match=f"Before the first step, predict differs from the original model.* {remedy}"
+        ):
             OrtGradientClassifier(onx, **ONE).fit(X2, y)
         del onx.graph.output[0]  # else its scores would be trained, for the other class
         with pytest.raises(ModelError, match=f"'probabilities' cannot be trained.* {remedy}"):

@@ -75,6 +75,15 @@ _HOMES = {
     "with_new_head": "onnxtrain.convert.head",
 }
 
+#: Names that other libraries give to functions, with the methods of the estimators to use instead.
+_METHODS = {
+    "export": "get_trained_onnx(path=...)",
+    "from_sklearn": "get_trained_onnx()",
+    "predict": "predict(X)",
+    "to_onnx": "get_trained_onnx()",
+    "to_sklearn": "to_sklearn()",
+}
+
 __all__ = [
     "DerivativeOptions",
     "Inputs",
@@ -122,10 +131,10 @@ def _require_onnxruntime() -> None:
     spec = importlib.util.find_spec("onnxruntime")
     if spec is None or spec.origin is None:
         raise DependencyError(
-            "onnxtrain needs onnxruntime, and no flavour of it is installed. Choose exactly one: "
-            'pip install onnxruntime (any machine), "onnxruntime-gpu[cuda,cudnn]" (CUDA), onnxruntime with its plug-in '
-            "onnxruntime-ep-webgpu (other GPUs), onnxruntime-training-cpu or onnxruntime-training (with gradients of "
-            "their own, for older versions of Python).",
+            "onnxtrain requires onnxruntime, but no distribution of it is installed. Install exactly one: "
+            'pip install onnxruntime (any machine), "onnxruntime-gpu[cuda,cudnn]" (CUDA), onnxruntime with the plug-in '
+            "onnxruntime-ep-webgpu (other GPUs), onnxruntime-training-cpu or onnxruntime-training (with their own "
+            "gradients, for older versions of Python).",
             name="onnxruntime",
         )
 
@@ -148,9 +157,11 @@ def _hint(name: str) -> str:
     if name[:1].isupper():  # only classes: for a module, Python may be in the middle of importing it
         for module in ("onnxtrain.optim", "onnxtrain.errors", "onnxtrain.rows"):
             if name in importlib.import_module(module).__all__:
-                return f": it is {module}.{name}."
+                return f". Use {module}.{name}."
     if name == "dask":  # it needs Dask, so nothing else imports it
-        return ": write import onnxtrain.dask."
+        return ". Run import onnxtrain.dask."
+    if name in _METHODS:
+        return f". Use {_METHODS[name]} of a fitted estimator."
     near = difflib.get_close_matches(name, _HOMES, n=1)
     return f". Did you mean {near[0]!r}?" if near else ""
 

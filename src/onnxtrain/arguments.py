@@ -69,37 +69,37 @@ _SYNONYMS = {
 
 #: Names without a corresponding parameter, and what to use instead.
 _REMEDIES = {
-    "weight_decay": "Weight decay is l2=, a term of the loss, or solver=onnxtrain.optim.AdamW(weight_decay=...).",
-    "momentum": "Give an optimizer: solver=onnxtrain.optim.SGD(momentum=...).",
-    "nesterovs_momentum": "Give an optimizer: solver=onnxtrain.optim.SGD(momentum=0.9, nesterov=True).",
-    "beta_1": "Give an optimizer: solver=onnxtrain.optim.Adam(beta_1=...).",
-    "beta_2": "Give an optimizer: solver=onnxtrain.optim.Adam(beta_2=...).",
-    "epsilon": "Give an optimizer, solver=onnxtrain.optim.Adam(epsilon=...), or loss_params={'epsilon': ...}.",
-    "power_t": "Give a schedule: learning_rate=onnxtrain.optim.InverseScaling(rate, power_t=...).",
-    "warmup": "Give a schedule: learning_rate=onnxtrain.optim.Cosine(rate, warmup=...).",
-    "c": "l2 = 1 / (2 * C * n_samples) is the penalty of C.",
-    "rank": "Give LoRA: weights_to_train=onnxtrain.LoRA(rank=...).",
-    "alpha": "l2 = alpha / n_samples is the penalty of Ridge, l2 = alpha that of SGDRegressor with the squared error "
-    "(half of it is minimized there), l2 = alpha / 2 that of SGDClassifier.",
-    "l1_ratio": "Give both strengths: l1 = 2 * alpha * l1_ratio, l2 = alpha * (1 - l1_ratio) for the penalty of "
-    "ElasticNet, half of each for that of SGDClassifier.",
-    "delta": "Parameters of a loss stand in loss_params, as in loss='huber', loss_params={'delta': 1.0}.",
-    "gamma": "Parameters of a loss stand in loss_params, as in loss='focal', loss_params={'gamma': 2.0}.",
-    "quantile": "Parameters of a loss stand in loss_params, as in loss='quantile', loss_params={'q': 0.9}.",
-    "dropout": "Dropout is off in training: the model is trained as it predicts.",
-    "hidden_layer_sizes": "A model is handed over: OrtGradientRegressor(MLPRegressor(hidden_layer_sizes=...)).",
-    "fit_intercept": "A model is handed over, as LinearRegression(fit_intercept=False).",
-    "cv": "A search is scikit-learn's: GridSearchCV(OrtGradientRegressor(...), {'l2': [0, 0.01]}, cv=...).",
-    "opset": "The file has the opset of the model; onnx.version_converter.convert_version(onx, opset) changes it.",
-    "max_depth": "A model is handed over: OrtGradientRegressor(GradientBoostingRegressor(max_depth=...)).",
-    "num_classes": "Classes are those of y; head='new' gives the model an output for each.",
-    "metrics": "Metrics are functions of scikit-learn on predictions, or scoring= of cross_val_score.",
-    "validation_data": "The validation set is given to fit: fit(X, y, X_val=..., y_val=...).",
-    "eval_set": "The validation set is given to fit: fit(X, y, X_val=..., y_val=...).",
-    "callbacks": "Give a function to fit, fit(X, y, callback=...), or callbacks of scikit-learn to set_callbacks.",
-    "steps_per_epoch": "An epoch goes through all rows once; batch_size= says in how many steps.",
-    "initial_epoch": "warm_start=True, partial_fit or fit(..., resume=True) go on from an earlier fit.",
-    "drop_last": "The last batch of an epoch holds the rows that are left, and counts as many.",
+    "weight_decay": "Set l2=..., a term of the loss, or solver=onnxtrain.optim.AdamW(weight_decay=...).",
+    "momentum": "Pass an optimizer: solver=onnxtrain.optim.SGD(momentum=...).",
+    "nesterovs_momentum": "Pass an optimizer: solver=onnxtrain.optim.SGD(momentum=0.9, nesterov=True).",
+    "beta_1": "Pass an optimizer: solver=onnxtrain.optim.Adam(beta_1=...).",
+    "beta_2": "Pass an optimizer: solver=onnxtrain.optim.Adam(beta_2=...).",
+    "epsilon": "Pass an optimizer, solver=onnxtrain.optim.Adam(epsilon=...), or loss_params={'epsilon': ...}.",
+    "power_t": "Pass a schedule: learning_rate=onnxtrain.optim.InverseScaling(rate, power_t=...).",
+    "warmup": "Pass a schedule: learning_rate=onnxtrain.optim.Cosine(rate, warmup=...).",
+    "c": "Set l2 = 1 / (2 * C * n_samples) for the penalty of C.",
+    "rank": "Use LoRA: weights_to_train=onnxtrain.LoRA(rank=...).",
+    "alpha": "Set l2 = alpha / n_samples for the penalty of Ridge, l2 = alpha for that of SGDRegressor with the "
+    "squared error (which minimizes half of it), and l2 = alpha / 2 for that of SGDClassifier.",
+    "l1_ratio": "Set l1 = 2 * alpha * l1_ratio and l2 = alpha * (1 - l1_ratio) for the penalty of ElasticNet, or half "
+    "of each for that of SGDClassifier.",
+    "delta": "Pass parameters of the loss as loss_params: loss='huber', loss_params={'delta': 1.0}.",
+    "gamma": "Pass parameters of the loss as loss_params: loss='focal', loss_params={'gamma': 2.0}.",
+    "quantile": "Pass parameters of the loss as loss_params: loss='quantile', loss_params={'q': 0.9}.",
+    "dropout": "Dropout is off during training: the model is trained as it predicts.",
+    "hidden_layer_sizes": "Pass a model: OrtGradientRegressor(MLPRegressor(hidden_layer_sizes=...)).",
+    "fit_intercept": "Pass a model: OrtGradientRegressor(LinearRegression(fit_intercept=False)).",
+    "cv": "Use a search of scikit-learn: GridSearchCV(OrtGradientRegressor(...), {'l2': [0, 0.01]}, cv=...).",
+    "opset": "The file has the opset of the model. Change it with onnx.version_converter.convert_version(onx, opset).",
+    "max_depth": "Pass a model: OrtGradientRegressor(GradientBoostingRegressor(max_depth=...)).",
+    "num_classes": "The classes are those of y. Set head='new' to give the model one output per class.",
+    "metrics": "Apply the metrics of scikit-learn to predictions, or pass scoring= to cross_val_score.",
+    "validation_data": "Pass the validation set to fit: fit(X, y, X_val=..., y_val=...).",
+    "eval_set": "Pass the validation set to fit: fit(X, y, X_val=..., y_val=...).",
+    "callbacks": "Pass a function to fit, fit(X, y, callback=...), or callbacks of scikit-learn to set_callbacks.",
+    "steps_per_epoch": "An epoch uses all rows once; batch_size sets the number of steps.",
+    "initial_epoch": "To continue an earlier fit, use warm_start=True, partial_fit or fit(..., resume=True).",
+    "drop_last": "The last batch of an epoch contains the remaining rows, and counts as that many.",
 }
 _SAME_REMEDY = {
     "beta_1": "betas beta1",
@@ -158,7 +158,7 @@ def advice(name: str, known: Iterable[str]) -> str:
 
 def several(name: str, value: object) -> str:
     """Return the end of a message about a list given for a parameter: only a search takes several values."""
-    return f" Several values are searched: GridSearchCV(model, {{{name!r}: [...]}})." if isinstance(value, list) else ""
+    return f" To try several values, use GridSearchCV(model, {{{name!r}: [...]}})." if isinstance(value, list) else ""
 
 
 def _key(name: str) -> str:
@@ -221,8 +221,8 @@ class NamesItsParameters:
             value = params.get(outer, getattr(self, outer))
             if inner and not hasattr(value, "set_params"):
                 raise ParameterError(
-                    f"{outer}__{inner} is a parameter of {outer}, and {outer}={value!r:.80} has none: give {outer} one "
-                    "of scikit-learn's estimators first."
+                    f"{outer}__{inner} sets a parameter of {outer}, but {outer}={value!r:.80} has no parameters. Set "
+                    f"{outer} to a scikit-learn estimator first."
                 )
         return super().set_params(**params)  # type: ignore[misc]
 
@@ -267,7 +267,7 @@ def _unknown_parameter(cls: type, name: str, known: Iterable[str], owner: object
     said = f"{cls.__name__} has no parameter {name!r}. "
     inside: Any = getattr(owner, "estimator", None)
     if hasattr(inside, "get_params") and not isinstance(inside, type) and name in inside.get_params():
-        said += f"estimator__{name} is the parameter of the model inside. "
+        said += f"Use estimator__{name} for the parameter of its model. "
         return (said + advice(name, ())).rstrip() if _key(name) in _REMEDY_OF else said.rstrip()
     fit = getattr(cls, "fit", None)
     if fit is not None and name in inspect.signature(fit).parameters:
@@ -278,10 +278,10 @@ def _unknown_parameter(cls: type, name: str, known: Iterable[str], owner: object
 def _too_many(cls: type[NamesItsParameters], signature: _Signature, n_given: int) -> str:
     """Return the message for a constructor call with too many positional arguments."""
     n, others = signature.n_positional, signature.names[signature.n_positional :]
-    said = f"{cls.__name__} takes {n or 'no'} argument{'s' * (n != 1)} without a name, got {n_given}"
+    said = f"{cls.__name__} takes {n or 'no'} positional argument{'s' * (n != 1)}, got {n_given}"
     if others:
         first = "..., " if n else ""
-        said += f": give the others by name, as in {cls.__name__}({first}{others[0]}=...)"
+        said += f". Pass {'the others' if n else 'arguments'} by name: {cls.__name__}({first}{others[0]}=...)"
     return f"{said}. {cls._hint_by_name}".rstrip()
 
 
@@ -324,16 +324,16 @@ def _wrong_call(owner: object, method: str, signature: _Signature, n_given: int,
     """Return the message for an invalid call of a method."""
     if not hasattr(owner, method):  # OrtGradientRegressor.fit(X, y)
         return (
-            f"{method} is a method of an estimator, called here on {type(owner).__name__}: make one first, as in "
-            f"model = OrtGradientRegressor(...) or OrtGradientClassifier(...), model.{method}(...)."
+            f"{method} must be called on an estimator, not on {type(owner).__name__}. Create one first, "
+            f"model = OrtGradientRegressor(...) or OrtGradientClassifier(...), then call model.{method}(...)."
         )
     name = f"{type(owner).__name__}.{method}"
     if unknown := signature.unknown(kwargs):
         return f"{name} has no argument {unknown!r}. {_place(type(owner), unknown, signature.names)}"
     if missing := signature.missing(n_given, kwargs):
-        return f"{name} needs {' and '.join(missing)}: {method}({', '.join(signature.required)})."
+        return f"{name} requires {' and '.join(missing)}: {method}({', '.join(signature.required)})."
     positional = ", ".join(signature.names[: signature.n_positional])
-    return f"{name} takes {positional} without a name, got {n_given} arguments: give the others by name."
+    return f"{name} takes only {positional} by position, got {n_given} arguments. Pass the others by name."
 
 
 def _place(cls: type, name: str, known: Iterable[str]) -> str:

@@ -190,7 +190,7 @@ def gradients(
     if lost:
         raise WeightError(
             f"{output.name!r} does not depend on {', '.join(map(repr, lost))}, or only through operators whose "
-            f"derivative is zero everywhere. Leave {'it' if len(lost) == 1 else 'them'} out of what is trained."
+            f"derivative is zero everywhere. Exclude {'it' if len(lost) == 1 else 'them'} from training."
         )
     return [found[v] for v in wrt]
 
@@ -199,29 +199,29 @@ def gradients(
 _CONTRADICTIONS: tuple[tuple[Callable[[DerivativeOptions], bool], str], ...] = (
     (
         lambda o: o.KeepYieldOp in o and o != o.KeepYieldOp,
-        "KeepYieldOp goes with no other option; YieldOp gives the outputs already.",
+        "KeepYieldOp cannot be combined with other options; YieldOp already returns the outputs.",
     ),
     (
         lambda o: o.Loss in o and o.FillGrad in o,
-        "the gradient of a loss starts from one, FillGrad says nothing more.",
+        "Loss already starts the gradient from one. Leave out FillGrad.",
     ),
-    (lambda o: o.FillGrad in o and o.KeepOutputs not in o, "FillGrad goes with KeepOutputs."),
+    (lambda o: o.FillGrad in o and o.KeepOutputs not in o, "FillGrad requires KeepOutputs."),
 )
 
 
 def _checked(options: object, loss: object, label: object, builder: str) -> DerivativeOptions:
     """Refuse contradictory arguments before any work is done."""
     if not isinstance(options, DerivativeOptions):
-        raise ArgumentTypeError(f"options must be DerivativeOptions, got {options!r}, a {type(options).__name__}.")
+        raise ArgumentTypeError(f"options must be DerivativeOptions, got {options!r} of type {type(options).__name__}.")
     if builder not in BUILDERS:
         raise ParameterError(f"Unknown builder {builder!r}. {did_you_mean(builder, BUILDERS)}")
     for contradicts, words in _CONTRADICTIONS:
         if contradicts(options):
             raise ParameterError(f"{options!r}: {words}")
     if DerivativeOptions.Loss in options and not isinstance(loss, str):
-        raise ParameterError(f"The option Loss needs the name of the loss, got loss={loss!r}.")
+        raise ParameterError(f"The option Loss requires the name of the loss, got loss={loss!r}.")
     if DerivativeOptions.Loss not in options and (loss is not None or label is not None):
-        raise ParameterError(f"loss={loss!r} and label={label!r} go with the option Loss, got {options!r}.")
+        raise ParameterError(f"loss={loss!r} and label={label!r} require the option Loss, got {options!r}.")
     return options
 
 
@@ -267,7 +267,7 @@ def _asked(
         loss=None if loss is None else _find_loss(model, loss),
     )
     if not found.wrt:
-        raise WeightError("Nothing to differentiate: no input and no weight was asked for, or none is floating-point.")
+        raise WeightError("Nothing to differentiate: no input or weight was requested, or none is floating-point.")
     return found
 
 
@@ -347,14 +347,14 @@ def _ones_like(op: Op, y: ir.Value) -> ir.Value:
 def _names(names: str | Sequence[str], what: str) -> tuple[str, ...]:
     """Return names as a tuple; a string is one name, any other argument must hold distinct strings."""
     if not isinstance(names, Iterable):
-        raise ArgumentTypeError(f"{what} must be names, got {names!r}, a {type(names).__name__}.")
+        raise ArgumentTypeError(f"{what} must be names, got {names!r} of type {type(names).__name__}.")
     found = (names,) if isinstance(names, str) else tuple(names)
     for name in found:
         if not isinstance(name, str):
-            raise ArgumentTypeError(f"{what} must be names, got {name!r}, a {type(name).__name__}.")
+            raise ArgumentTypeError(f"{what} must be names, got {name!r} of type {type(name).__name__}.")
     twice = sorted({name for name in found if found.count(name) > 1})
     if twice:
-        raise ParameterError(f"{what} names {', '.join(map(repr, twice))} more than once.")
+        raise ParameterError(f"{what} contains {', '.join(map(repr, twice))} more than once.")
     return found
 
 
@@ -365,9 +365,9 @@ def _wanted_inputs(model: ir.Model, inputs: Sequence[str] | None, labels: Sequen
     found = [graphs.find(free, name, "input") for name in _names(inputs, "inputs")]
     for value in found:
         if not graphs.is_float(value):
-            raise ModelError(f"The input {graphs.describe(value)} is not floating-point: it has no derivative.")
+            raise ModelError(f"The input {graphs.describe(value)} is not floating-point, so it has no derivative.")
         if value.name in labels:
-            raise ParameterError(f"{value.name!r} is given as an input to differentiate and as a label.")
+            raise ParameterError(f"{value.name!r} is both in inputs and in label. A label is not differentiated.")
     return found
 
 
@@ -380,8 +380,8 @@ def _wanted_weights(model: ir.Model, weights: Sequence[str] | None) -> list[ir.V
         if not graphs.is_float(value):
             quantized = any(n.op_type.startswith("Dequantize") or "Integer" in n.op_type for n in value.consumers())
             raise WeightError(
-                f"The weight {graphs.describe(value)} is {'quantized' if quantized else 'not floating-point'}: "
-                f"it has no derivative. Differentiate {'the model before quantization' if quantized else 'another'}."
+                f"The weight {graphs.describe(value)} is {'quantized' if quantized else 'not floating-point'}, so it "
+                f"has no derivative. Differentiate {'the model before quantization' if quantized else 'another one'}."
             )
     return found
 
@@ -400,7 +400,7 @@ def _find_loss(model: ir.Model, name: str) -> ir.Value:
     computed = [v for node in model.graph for v in node.outputs]
     value = graphs.find([*model.graph.outputs, *computed], name, "loss")
     if not graphs.is_float(value):
-        raise ModelError(f"The loss {graphs.describe(value)} is not floating-point: it has no derivative.")
+        raise ModelError(f"The loss {graphs.describe(value)} is not floating-point, so it has no derivative.")
     return value
 
 
@@ -477,13 +477,13 @@ def _described(value: Any) -> tuple[str, np.dtype, list[int | str | None]]:
         name = value.type.removeprefix("tensor(").removesuffix(")").upper()
         code, shape = getattr(onnx.TensorProto, name, 0), list(value.shape)
     if code in (onnx.TensorProto.UNDEFINED, onnx.TensorProto.STRING):
-        raise DataError(f"The input {value.name!r} is no tensor of numbers: give its value yourself.")
+        raise DataError(f"The input {value.name!r} is not a numeric tensor. Create its value yourself.")
     return value.name, np.dtype(onnx.helper.tensor_dtype_to_np_dtype(code)), shape
 
 
 def _not_described(found: object) -> ArgumentTypeError:
     return ArgumentTypeError(
-        "random_feed takes descriptions of inputs, model.graph.input of an onnx.ModelProto or get_inputs() of an "
+        "random_feed expects descriptions of inputs: model.graph.input of an onnx.ModelProto or get_inputs() of an "
         f"onnxruntime.InferenceSession, got {type(found).__name__}."
     )
 

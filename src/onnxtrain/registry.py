@@ -107,9 +107,9 @@ class Registry(Mapping[str, T]):
         """
         for name in names:
             if not isinstance(name, str):
-                raise ParameterError(f"The name of a {self.kind} is a text, got {name!r:.80}.")
+                raise ParameterError(f"The name of a {self.kind} must be a string, got {name!r:.80}.")
         if not names:
-            raise ParameterError(f"A {self.kind} is registered under a name: give one or several.")
+            raise ParameterError(f"A {self.kind} must be registered under a name. Pass one or more names.")
 
         def decorate(entry: E) -> E:
             made_of = entry if definition is None else definition
@@ -118,8 +118,8 @@ class Registry(Mapping[str, T]):
             for name in names:
                 if name in self._entries and not override and code_of(self._definitions[name]) != code_of(made_of):
                     raise ParameterError(
-                        f"{self.kind} {name!r} is registered already: {_shown(self._definitions[name])}. "
-                        "Replace it with override=True."
+                        f"The {self.kind} {name!r} is already registered: {_shown(self._definitions[name])}. "
+                        "Pass override=True to replace it."
                     )
             self._entries.update(dict.fromkeys(names, cast(T, entry)))
             clear_caches()  # cached results may use the former entry

@@ -150,7 +150,7 @@ def _compare(f: _Function, gradients: Arrays, limits: _Limits) -> dict[str, floa
     for name, dx in gradients.items():
         if dx.shape != f.point[name].shape:
             raise GradientMismatch(
-                f"The gradient of {name!r} has the shape {dx.shape}, {name!r} itself {f.point[name].shape}."
+                f"The gradient of {name!r} has shape {dx.shape}, but {name!r} has shape {f.point[name].shape}."
             )
     errors = {name: _check_entries(f, name, dx, limits) for name, dx in gradients.items()}
     _check_direction(f, gradients, limits)
@@ -166,11 +166,11 @@ class _Function:
         self.rng = rng
         found = evaluate(point)
         if len(found) != len(real):
-            raise ModelError("An output is declared as a sequence; what comes is a tensor.")
+            raise ModelError("An output is declared as a sequence, but is a tensor.")
         outputs = list(zip(found, real, strict=True))
         for y, is_real in outputs:
             if is_real and y.dtype.kind != "f":
-                raise ModelError(f"An output is declared as double; what comes is {y.dtype}.")
+                raise ModelError(f"An output is declared as double, but has dtype {y.dtype}.")
         # an infinite entry of an output has no derivative
         self.incoming = [
             rng.standard_normal(np.shape(y)) * np.isfinite(y) if is_real else None for y, is_real in outputs
@@ -243,7 +243,7 @@ def _check_direction(f: _Function, gradients: Arrays, limits: _Limits) -> None:
     if not error <= tolerance:
         raise GradientMismatch(
             f"The derivative along a random direction is {derived:.9g} instead of {expected:.9g}: it is off by "
-            f"{error:.3g} (tolerance {tolerance:.3g}). The entries checked one by one were right."
+            f"{error:.3g} (tolerance {tolerance:.3g}). The entries checked one by one are correct."
         )
 
 
@@ -291,7 +291,7 @@ def _point(onx: onnx.ModelProto, feeds: Mapping[str, Any], opened: Sequence[str]
     """Return the feeds and the values of the weights in `opened`, in the types of the float64 model."""
     for value in onx.graph.input:
         if not value.type.tensor_type.elem_type:
-            raise ModelError(f"The input {value.name!r} is no tensor: it has no differences.")
+            raise ModelError(f"The input {value.name!r} is not a tensor, so it has no finite differences.")
     types = {i.name: onnx.helper.tensor_dtype_to_np_dtype(i.type.tensor_type.elem_type) for i in onx.graph.input}
     weights = _initializers(onx)
     missing = [name for name in types if name not in feeds and name not in weights]

@@ -247,7 +247,7 @@ def test_a_flat_operator_stops_the_walk(own_rule):
     "register", [lambda: no_gradient("Exp"), lambda: gradient_rule("Sign")(lambda op, node, dy: dy)]
 )
 def test_a_second_registration_raises(register):
-    with pytest.raises(ValueError, match="is registered already"):
+    with pytest.raises(ValueError, match="is already registered"):
         register()
 
 

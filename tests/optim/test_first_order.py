@@ -250,5 +250,5 @@ def test_a_users_optimizer():
     found = train(problem, SignDescent(), 0.01)
     moves = (found["W0"] - problem.weights["W0"]) / 0.01
     np.testing.assert_allclose(moves, np.round(moves), atol=1e-9)
-    with pytest.raises(ValueError, match="'adam' is registered already"):
+    with pytest.raises(ValueError, match="'adam' is already registered"):
         optimizer("adam")(SignDescent)

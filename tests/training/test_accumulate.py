@@ -214,7 +214,7 @@ def test_a_fit_goes_on(tmp_path):
     begun = clone(whole)
     begun.fit(X, y, checkpoint=path, callback=lambda info: info.epoch == 3)
     state = clone(whole).set_params(max_iter=6)
-    with pytest.raises(ParameterError, match="other parameters: accumulate"):
+    with pytest.raises(ParameterError, match="other values of accumulate"):
         clone(state).set_params(accumulate=2).fit(X, y, checkpoint=path, resume=True)
 
     def die(info):
