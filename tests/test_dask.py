@@ -625,6 +625,7 @@ def classifier_like(model):
 REFUSED = {
     "in memory": (lambda m: m.fit(X, Y), ArgumentTypeError, "X must be a Dask array or frame, got ndarray"),
     "y in memory": (lambda m: m.fit(ROWS[0], Y), ArgumentTypeError, "y must be a Dask array or frame, got ndarray"),
+    "no y": (lambda m: m.fit(ROWS[0]), DataError, r"y is missing. Pass Dask arrays or frames: fit\(X, y\). Rows in parts are for"),
     "partitions": (lambda m: m.fit(ROWS[0], ROWS[1][:50]), DataError, "y must have the same partitions as X, but has 3, and X has 5"),
     "rows": (lambda m: m.fit(*on_workers(X, chunks=(50, 40)), *on_workers(Y[:80], chunks=(50, 30))), DataError, "partition of y has 30 rows, but that of X has 40"),
     "masked": (lambda m: m.fit(da.ma.masked_greater(ROWS[0], 1), ROWS[1]), DataError, r"X has \d+ masked values. Fill them"),
@@ -650,7 +651,7 @@ REFUSED = {
     "limit in words": (lambda m: m.set_params(timeout="5m").fit(*ROWS), ParameterError, "timeout must be a finite number .* got '5m'"),
     "no limit": (lambda m: m.set_params(timeout=float("inf")).fit(*ROWS), ParameterError, "timeout must be a finite number .* got inf"),
     "half": (lambda m: m.set_params(dtype="bfloat16").fit(*ROWS), ParameterError, "dtype='bfloat16' is for one device"),
-    "checkpoint": (lambda m: m.set_params(solver="lbfgs").fit(*ROWS, checkpoint="x"), ParameterError, "checkpoint is for the solvers of steps"),
+    "checkpoint": (lambda m: m.set_params(solver="lbfgs").fit(*ROWS, checkpoint="x"), ParameterError, "Use a solver that takes steps"),
 }  # fmt: skip
 
 

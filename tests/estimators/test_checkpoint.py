@@ -128,7 +128,9 @@ def test_a_checkpoint_is_a_model(tmp_path):
     assert so_far.n_iter_ == 2
     assert so_far.predict(X).shape == y.shape
     fit("functions", 2, tmp_path / "own.onnx")
-    with pytest.raises(ModelError, match=r"names the function '(own_loss|.*lambda>)', and holds no code: go on by fit"):
+    with pytest.raises(
+        ModelError, match=r"names the function '(own_loss|.*lambda>)' without its code. Continue by fit"
+    ):
         load(tmp_path / "own.onnx")
 
 
@@ -145,8 +147,8 @@ def test_a_full_disk_does_not_end_a_fit(tmp_path, monkeypatch):
     model = OrtGradientRegressor(max_iter=4, random_state=0)
     words = r"cannot be written: No space left on device\."
     with (
-        pytest.warns(UserWarning, match=words + " Training goes on; the file is as it was") as warned,
-        pytest.raises(FileError, match=words + " The checkpoint is older than the estimator.*save it elsewhere"),
+        pytest.warns(UserWarning, match=words + " Training continues; the file is unchanged") as warned,
+        pytest.raises(FileError, match=words + " The checkpoint is older than the estimator.*Save it elsewhere"),
     ):
         model.fit(X, y, checkpoint=path)
     assert len(warned) == 1
@@ -169,7 +171,7 @@ def test_a_disk_that_has_room_again(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     model = OrtGradientRegressor(max_iter=3, random_state=0)
-    with pytest.warns(UserWarning, match="Training goes on"):
+    with pytest.warns(UserWarning, match="Training continues"):
         model.fit(X, y, checkpoint=tmp_path / "fit.onnx", callback=room)
     check_same(model, load(tmp_path / "fit.onnx"))
 
@@ -186,13 +188,13 @@ def test_parts_of_others_stay_until_they_are_old(tmp_path):
 
 WRONG = [
     (dict(checkpoint="no/such/folder/m.onnx"), {}, ParameterError, "The folder of the checkpoint 'no/such/.*not exist"),
-    (dict(checkpoint="."), {}, ParameterError, "must be the path of a file, '.' is a folder"),
-    (dict(resume=True), {}, ParameterError, "resume=True goes on from a file: give its path"),
+    (dict(checkpoint="."), {}, ParameterError, "must be the path of a file, but '.' is a folder"),
+    (dict(resume=True), {}, ParameterError, "resume=True continues from a file. Pass its path"),
     (dict(checkpoint=3), {}, ParameterError, "checkpoint must be a path, got 3"),
-    (dict(checkpoint="PATH", every=0), {}, ParameterError, "every must be a number of epochs, 1 or more, got 0"),
-    (dict(checkpoint="PATH"), dict(solver="lbfgs"), ParameterError, "solver='lbfgs' cannot go on in the middle"),
-    (dict(checkpoint="PATH", resume=True), dict(l2=0.1, loss="huber"), ParameterError, "other parameters: l2, loss"),
-    (dict(checkpoint="PATH", resume=True, sample_weight=y), {}, DataError, "of other rows, or of other weights"),
+    (dict(checkpoint="PATH", every=0), {}, ParameterError, "every must be an integer, 1 or more, got 0"),
+    (dict(checkpoint="PATH"), dict(solver="lbfgs"), ParameterError, "not available with solver='lbfgs'"),
+    (dict(checkpoint="PATH", resume=True), dict(l2=0.1, loss="huber"), ParameterError, "other values of l2, loss"),
+    (dict(checkpoint="PATH", resume=True, sample_weight=y), {}, DataError, "of other rows or of other sample weights"),
 ]
 
 
@@ -210,7 +212,7 @@ def test_wrong_use(given, params, error, message, tmp_path):
 def test_a_checkpoint_of_another_kind(tmp_path):
     OrtGradientRegressor(max_iter=1).fit(X, y, checkpoint=tmp_path / "fit.onnx")
     with pytest.raises(
-        ParameterError, match="no checkpoint of a fit of OrtGradientClassifier: it holds an estimator of type Ort"
+        ParameterError, match="not a checkpoint of a fit of OrtGradientClassifier: it contains an estimator of type Ort"
     ):
         OrtGradientClassifier().fit(IRIS, SPECIES, checkpoint=tmp_path / "fit.onnx", resume=True)
     model = OrtGradientRegressor(MLPRegressor(hidden_layer_sizes=(3,), max_iter=1), max_iter=1)

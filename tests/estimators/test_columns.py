@@ -116,7 +116,7 @@ def test_rows_without_names():
         with pytest.raises(DataError, match="X has 2 features, but the model takes 3|expecting 3 features"):
             ours.predict(NUMBERS.to_numpy()[:, :2])
         ours = OrtGradientRegressor(piped(texts=True), max_iter=0).fit(TEXTS, Y)
-        with pytest.raises(DataError, match="inputs a, b, c, t: give X as a DataFrame"):
+        with pytest.raises(DataError, match="X must be a DataFrame with the columns a, b, c, t"):
             ours.predict(TEXTS.to_numpy())
 
 
@@ -132,7 +132,7 @@ BY_NAME = onnx.parser.parse_model(
 
 def test_an_estimator_takes_no_dictionary():
     X = np.arange(12.0).reshape(6, 2)
-    with pytest.raises(DataError, match="X is of type dict, LinearRegression takes a table: give an array or a frame"):
+    with pytest.raises(DataError, match="X must be an array or a frame for LinearRegression, got dict"):
         OrtGradientRegressor(LinearRegression().fit(X, X[:, 0])).fit({"X": X}, X[:, 0])
 
 
@@ -169,13 +169,13 @@ def test_columns_that_an_onnx_model_does_not_take(model, rows, unknown):
         ours.partial_fit(rows, COLUMN)
     words = [str(w.message) for w in caught if w.category is UserWarning]
     inputs = ", ".join(i.name for i in model.graph.input)
-    expected = f"The model does not take the columns {unknown} of X: they have no effect. Its inputs are {inputs}."
+    expected = f"The model ignores the columns {unknown} of X, which are not among its inputs. Its inputs are {inputs}."
     assert words == ([expected] if unknown else [])
     assert all(w.filename == __file__ for w in caught)
 
 
 def test_a_scalar_among_the_columns():
-    words = r"X\['b'\] is the scalar .*3.0.*: give an array with one entry a row"
+    words = r"X\['b'\] must be an array with one entry per row, got the scalar .*3.0"
     with pytest.raises(DataError, match=words):
         OrtGradientRegressor(BY_NAME).fit({"a": COLUMN, "b": 3.0}, COLUMN)
     ours = OrtGradientRegressor(BY_NAME, max_iter=0).fit(NUMBERS[["a", "b"]], Y)

@@ -215,7 +215,9 @@ def test_an_estimator_that_shows_its_pipelines_other_columns_is_refused():
             return super().predict(2 * rows)
 
     model = Doubled([("a", splines(Ridge())), ("b", Ridge())]).fit(X, Y)
-    with pytest.raises(ConversionError, match=r"doubled: Doubled shows the pipelines that it holds other columns"):
+    with pytest.raises(
+        ConversionError, match=r"doubled: Doubled passes other columns than those of X to its inner pipelines"
+    ):
         tuned(model, X, Y, max_iter=0)
 
 

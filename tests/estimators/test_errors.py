@@ -238,7 +238,7 @@ def test_a_model_with_other_classes():
 def test_validation_sets_are_whole():
     with pytest.raises(DataError, match="X_val and y_val go together"):
         OrtGradientRegressor().fit(X, y, X_val=X)
-    with pytest.raises(DataError, match="X_val and y_val go together, X_val is missing"):
+    with pytest.raises(DataError, match="X_val and y_val go together, but X_val is missing"):
         OrtGradientRegressor().fit(X, y, sample_weight_val=np.ones(len(y)))
 
 
@@ -287,7 +287,9 @@ def test_labels_with_a_minimum(loss, power, label):
 def test_predictions_that_are_no_means_are_warned_of(loss):
     means = np.abs(X[:, 2]) + 0.1
     line = LinearRegression().fit(X[:, :1], X[:, 0])  # half of its predictions are negative
-    words = rf"loss='{loss}' takes the output 'variable' for a mean, .* negative in \d+ of \d+ rows.*PoissonRegressor"
+    words = (
+        rf"loss='{loss}' interprets the output 'variable' as a mean, .* negative in \d+ of \d+ rows.*PoissonRegressor"
+    )
     with pytest.warns(UserWarning, match=words):
         OrtGradientRegressor(line, loss=loss, max_iter=1).fit(X[:, :1], means)
     line = LinearRegression().fit(X, means)

@@ -14,7 +14,12 @@ VALIDATION = {"X_val": X[:, :3], "y_val": y}
 
 # rows that are refused, and the words
 FAILURES = {
-    "rows by name": (OrtGradientRegressor, (NAMED, y), {}, "X is of type dict, a linear model takes a table"),
+    "rows by name": (
+        OrtGradientRegressor,
+        (NAMED, y),
+        {},
+        "X must be an array or a frame for a linear model, got dict",
+    ),
     "numbers of rows": (OrtGradientRegressor, (X[:, :2], y[1:]), {}, "inconsistent numbers of samples"),
     "weights": (OrtGradientRegressor, (X[:, :2], y, -np.ones(150)), {}, "Negative values"),
     "validation": (OrtGradientRegressor, (X[:, :2], y), VALIDATION, "X has 3 features"),

@@ -121,7 +121,7 @@ def test_a_second_fit_counts_its_own_epochs():
 
 def test_what_is_not_fitted_has_no_history():
     assert not hasattr(line(), "history_")
-    with pytest.raises(AttributeError, match="OrtGradientRegressor has history_ once it is fitted"):
+    with pytest.raises(AttributeError, match="OrtGradientRegressor has no history_ before it is fitted"):
         line().history_  # noqa: B018
 
 

@@ -76,6 +76,8 @@ def onnx_model(text):
 
 TWO = onnx_model("(float[n, 10] X) => (float[n, 10] a, float[n, 10] b) { a = Neg(X) b = Abs(X) }")
 
+TWO_COLUMNS = onnx_model("(float[n, 2] X) => (float[n, 1] Y) <float[2, 1] W = {1, 2}> { Y = MatMul(X, W) }")
+
 #: A table of a user: numbers, text, dates.
 TABLE = pd.DataFrame(
     {"area": np.arange(20.0), "town": ["Bern", "Ulm"] * 10, "since": pd.to_datetime(["2020-01-01", "2021-01-01"] * 10)}
@@ -122,9 +124,9 @@ NAMES = [
     ("lora_rank", "weights_to_train=onnxtrain.LoRA(rank=...)"),
     ("class_weight", "class_weight is a parameter of OrtGradientClassifier."),
     ("num_boost_round", "Did you mean 'max_iter'?"),
-    ("colsample_bytree", "A model is handed over: OrtGradientRegressor(GradientBoostingRegressor(max_depth=...))."),
-    ("alphas", "A search is scikit-learn's: GridSearchCV("),
-    ("positive", "A model is handed over, as LinearRegression("),
+    ("colsample_bytree", "Pass a model: OrtGradientRegressor(GradientBoostingRegressor(max_depth=...))."),
+    ("alphas", "Use a search of scikit-learn: GridSearchCV("),
+    ("positive", "Pass a model: OrtGradientRegressor(LinearRegression("),
     ("optimizer__momentum", "solver=onnxtrain.optim.SGD(momentum=...)"),
     ("module__hidden", "Did you mean 'estimator'?"),
     ("iterator_train__batch_size", "Did you mean 'batch_size'?"),
@@ -175,7 +177,7 @@ def test_every_loss_of_another_library_is_one_of_ours():
 
 CALLS = [
     # names of arguments
-    (lambda _: R(None, "huber"), ArgumentTypeError, "OrtGradientRegressor takes 1 argument without a name, got 2"),
+    (lambda _: R(None, "huber"), ArgumentTypeError, "OrtGradientRegressor takes 1 positional argument, got 2."),
     (
         lambda _: R().fit(X, y, epochs=3),
         ArgumentTypeError,
@@ -186,15 +188,19 @@ CALLS = [
         ArgumentTypeError,
         "It is a parameter of the estimator: OrtGradientRegressor(batch_size",
     ),
-    (lambda _: R().fit(X, y, callbacks=[]), ArgumentTypeError, "has no argument 'callbacks'. Give a function to fit"),
-    (lambda _: R().fit(X, y, None, X), ArgumentTypeError, "takes X, y, sample_weight without a name, got 4 arguments"),
+    (lambda _: R().fit(X, y, callbacks=[]), ArgumentTypeError, "has no argument 'callbacks'. Pass a function to fit"),
+    (
+        lambda _: R().fit(X, y, None, X),
+        ArgumentTypeError,
+        "takes only X, y, sample_weight by position, got 4 arguments",
+    ),
     (lambda _: R().fit(X), DataError, "requires y to be passed, but the target y is None: fit(X, y)."),
     (
         lambda _: R.fit(X, y),
         ArgumentTypeError,
-        "fit is a method of an estimator, called here on ndarray: make one first",
+        "fit must be called on an estimator, not on ndarray. Create one first",
     ),
-    (lambda r: r.predict(X, y), ArgumentTypeError, "OrtGradientRegressor.predict takes X without a name, got 2"),
+    (lambda r: r.predict(X, y), ArgumentTypeError, "OrtGradientRegressor.predict takes only X by position, got 2"),
     (
         lambda r: r.predict(X, verbose=0),
         ArgumentTypeError,
@@ -209,16 +215,16 @@ CALLS = [
     (
         lambda _: SGD(0.1),
         ArgumentTypeError,
-        "SGD takes no arguments without a name, got 1: give the others by name, as in SGD(momentum=...). The learning "
+        "SGD takes no positional arguments, got 1. Pass arguments by name: SGD(momentum=...). The learning "
         "rate is a parameter of the estimator: OrtGradientRegressor(learning_rate=...).",
     ),
-    (lambda _: Adam(0.1, 0.9), ArgumentTypeError, "as in Adam(beta_1=...). The learning rate is a parameter"),
+    (lambda _: Adam(0.1, 0.9), ArgumentTypeError, "by name: Adam(beta_1=...). The learning rate is a parameter"),
     (
         lambda _: SGD(momentum=0.1, nesterov=0.9),
         OptimizerError,
         "SGD: nesterov must be True or False, got 0.9. The learning rate is a",
     ),
-    (lambda _: Constant(0.1, 0.2), ArgumentTypeError, "Constant takes 1 argument without a name, got 2."),
+    (lambda _: Constant(0.1, 0.2), ArgumentTypeError, "Constant takes 1 positional argument, got 2."),
     (lambda _: Cosine(lr=0.1), ArgumentTypeError, "Cosine has no parameter 'lr'. Did you mean 'learning_rate'?"),
     (lambda _: LoRA(r=8), ArgumentTypeError, "LoRA has no parameter 'r'. Did you mean 'rank'?"),
     (lambda _: R(loss="huber", loss_params={"d": 1}).fit(X, y), LossError, "has no parameter 'd'"),
@@ -355,8 +361,8 @@ CALLS = [
         "qqq",
     ),
     # rows
-    (lambda _: R().fit(None, y), DataError, "X is None: give the rows"),
-    (lambda _: R().fit("rows.csv", y), DataError, "X is the text 'rows.csv': read the file"),
+    (lambda _: R().fit(None, y), DataError, "X is None. Pass the rows"),
+    (lambda _: R().fit("rows.csv", y), DataError, "got the string 'rows.csv'. Read the file"),
     (
         lambda _: R().fit((row for row in X), y),
         ArgumentTypeError,
@@ -365,10 +371,10 @@ CALLS = [
     (
         lambda _: R(Ridge()).fit({"a": X[:, 0]}, y),
         DataError,
-        "X is of type dict, Ridge takes a table: give an array or a frame",
+        "X must be an array or a frame for Ridge, got dict.",
     ),
-    (lambda _: R().fit(Inputs(X=X), y), DataError, "X is of type Inputs, a linear model takes a table"),
-    (lambda r: r.predict({"X": X}), DataError, "X is of type dict"),
+    (lambda _: R().fit(Inputs(X=X), y), DataError, "X must be an array or a frame for a linear model, got Inputs."),
+    (lambda r: r.predict({"X": X}), DataError, "a linear model, got dict."),
     (
         lambda _: R().fit([["a"], ["b"]], [1.0, 2.0]),
         DataError,
@@ -376,12 +382,12 @@ CALLS = [
     ),
     (lambda _: R(LINE).fit(X[:, :4], y), DataError, "X has 4 features, but the model takes 10"),
     (lambda r: r.predict(X[:, :3]), DataError, "X has 3 features, but OrtGradientRegressor is expecting 10"),
-    (lambda r: r.gradient(X, "X"), DataError, "y is the text 'X': an input is named by wrt='X'"),
+    (lambda r: r.gradient(X, "X"), DataError, "got the string 'X'. Name an input as gradient(X, wrt='X')."),
     # targets and weights
     (
         lambda _: R().fit(X, scipy.sparse.csr_matrix(y.reshape(-1, 1))),
         DataError,
-        "y is sparse, the targets of a regressor are an array",
+        "The y of a regressor must be an array, got a sparse matrix",
     ),
     (
         lambda _: R().fit(IRIS, np.array(["a", "b", "c"])[SPECIES]),
@@ -422,12 +428,12 @@ CALLS = [
     (
         lambda _: R().fit(X, y, X_val=X[:, :2], y_val=y),
         DataError,
-        "The validation set, X_val and y_val: X has 2 features",
+        "Invalid validation set (X_val, y_val): X has 2 features",
     ),
     (
         lambda _: R(early_stopping=True).fit(X[:1], y[:1]),
         DataError,
-        "early_stopping=True holds out validation_fraction=0.1 of the 1 rows",
+        "early_stopping=True cannot hold out validation_fraction=0.1 of 1 rows",
     ),
     (
         lambda _: R().fit(X, y, callback=3),
@@ -463,18 +469,22 @@ CALLS = [
     ),
     (lambda _: R(device="mps").fit(X, y), DeviceError, "Unknown device 'mps'"),
     # what comes out
-    (lambda r: r.get_trained_onnx("m.onnx"), ParameterError, "A file is named by path=."),
+    (lambda r: r.get_trained_onnx("m.onnx"), ParameterError, "Pass a file as path=..."),
     (lambda r: onnxtrain.save("line.onnx", r), ExportError, "Pass the estimator first: save(estimator, path)."),
     (lambda r: onnxtrain.save(r, "no/folder/line.onnx"), FileError, "No such file or directory"),
     (lambda _: onnxtrain.load(3), ArgumentTypeError, "path must be a file path, got 3."),
-    (lambda r: r.save("line.onnx"), AttributeError, "save is a function: onnxtrain.save(estimator, path)."),
-    (lambda _: R().loss_curve_, AttributeError, "OrtGradientRegressor has loss_curve_ once it is fitted: call fit."),
-    (lambda _: R().coef_, AttributeError, "has coef_ once it is fitted, and has trained an estimator of scikit-learn"),
+    (lambda r: r.save("line.onnx"), AttributeError, "has no save. Use onnxtrain.save(estimator, path), a function."),
+    (
+        lambda _: R().loss_curve_,
+        AttributeError,
+        "OrtGradientRegressor has no loss_curve_ before it is fitted. Call fit first.",
+    ),
+    (lambda _: R().coef_, AttributeError, "has coef_ only after it was fitted with a scikit-learn estimator"),
     (lambda _: R().predict(X), NotFittedError, "Call 'fit'"),
     (
         lambda _: C(MLP, max_iter=0).fit(IRIS, SPECIES).coef_,
         AttributeError,
-        "MLPClassifier has no coef_: weights_ holds what was trained",
+        "MLPClassifier has no coef_. Use weights_ for the trained weights.",
     ),
     (lambda _: onnxtrain.average_states(3), DataError, "states must be a list of states"),
 ]
@@ -573,12 +583,12 @@ MORE_CALLS = [
     (
         lambda _: R().set_params(estimator__alpha=1),
         ParameterError,
-        "and estimator=None has none: give estimator one of scikit-learn's",
+        "but estimator=None has no parameters. Set estimator to a scikit-learn estimator first.",
     ),
     (
         lambda _: R(LINE).set_params(estimator__alpha=1),
         ParameterError,
-        "estimator__alpha is a parameter of estimator, and",
+        "estimator__alpha sets a parameter of estimator, but",
     ),
     (lambda _: R(l1=-1).fit(X, y), ParameterError, "must be a float in the range [0.0, inf). Got -1 instead."),
     (
@@ -640,19 +650,19 @@ MORE_CALLS = [
     (lambda _: R(device="CUDAExecutionProvider").fit(X, y), DeviceError, "Did you mean 'cuda'?"),
     # what comes out
     (lambda r: onnxtrain.save(r, None), ArgumentTypeError, "path must be a file path, got None."),
-    (lambda r: onnxtrain.save(r, os.curdir), FileError, "Is a directory. Give a name in it: './model.onnx'."),
+    (lambda r: onnxtrain.save(r, os.curdir), FileError, "Is a directory. Pass a file in it: './model.onnx'."),
     (
         lambda _: LossCurveDisplay.from_estimator(Ridge()),
         ArgumentTypeError,
-        "a search that ends with one and is fitted, got Ridge.",
+        "a fitted pipeline or search that ends with one, got Ridge.",
     ),
     (
         lambda r: r.evaluate(X, y),
         AttributeError,
-        "OrtGradientRegressor has no evaluate: score(X, y) does it, or losses(X, y).",
+        "OrtGradientRegressor has no evaluate. Use score(X, y) or losses(X, y).",
     ),
-    (lambda r: r.state_dict(), AttributeError, "OrtGradientRegressor has no state_dict: it is weights_."),
-    (lambda r: r.to("cuda"), AttributeError, "the device is a parameter of the estimator, device='cuda'."),
+    (lambda r: r.state_dict(), AttributeError, "OrtGradientRegressor has no state_dict. Use weights_."),
+    (lambda r: r.to("cuda"), AttributeError, "has no to. Set device='cuda', a parameter of the estimator."),
 ]
 
 
@@ -682,7 +692,7 @@ LAST_CALLS = [
     (
         lambda _: R().fit(X + 1j, y),
         DataError,
-        "Pass real and imaginary parts as columns: numpy.hstack([X.real, X.imag]).",
+        "Complex data not supported. Pass real and imaginary parts as columns: numpy.",
     ),
     (
         lambda _: R().fit(X, pd.date_range("2020", periods=442)),
@@ -721,8 +731,8 @@ LAST_CALLS = [
         DataError,
         "sample_weight must contain one number per row, but contains 'heavy'.",
     ),
-    (lambda r: r.score(X), DataError, "The rows have no y: give their labels, as in score(X, y) and losses(X, y)."),
-    (lambda r: r.losses(X), DataError, "The rows have no y: give their labels"),
+    (lambda r: r.score(X), DataError, "y is missing. Pass the labels of the rows: score(X, y) or losses(X, y)."),
+    (lambda r: r.losses(X), DataError, "y is missing. Pass the labels"),
     # parameters
     (
         lambda _: R(dtype=np.float64).fit(X, y),
@@ -809,16 +819,16 @@ LAST_CALLS = [
         ParameterError,
         "callback returned 'stop' after epoch 1. Return True to stop, None or False to continue.",
     ),
-    (lambda r: r.weights, AttributeError, "OrtGradientRegressor has no weights: it is weights_."),
-    (lambda r: r.forward(X), AttributeError, "has no forward: predict(X) does it."),
-    (lambda r: r.transform(X), AttributeError, "embed(X, output) returns a value inside the model."),
-    (lambda r: r.fit_transform(X, y), AttributeError, "has no fit_transform: it predicts; embed(X, output)"),
-    (lambda r: r.predict_classes(X), AttributeError, "has no predict_classes: it is predict(X)."),
+    (lambda r: r.weights, AttributeError, "OrtGradientRegressor has no weights. Use weights_."),
+    (lambda r: r.forward(X), AttributeError, "has no forward. Use predict(X)."),
+    (lambda r: r.transform(X), AttributeError, "or embed(X, output) for a value inside the model."),
+    (lambda r: r.fit_transform(X, y), AttributeError, "has no fit_transform. Use predict(X), or embed(X, output)"),
+    (lambda r: r.predict_classes(X), AttributeError, "has no predict_classes. Use predict(X)."),
     (lambda r: r.feature_importances_, AttributeError, "sklearn.inspection.permutation_importance(model, X, y)"),
     (lambda _: onnxtrain.OrtGradientRegresor, AttributeError, "Did you mean 'OrtGradientRegressor'?"),
-    (lambda _: onnxtrain.Adam, AttributeError, "has no attribute 'Adam': it is onnxtrain.optim.Adam."),
-    (lambda _: onnxtrain.DataError, AttributeError, "'DataError': it is onnxtrain.errors.DataError."),
-    (lambda _: onnxtrain.__getattr__("dask"), AttributeError, "no attribute 'dask': write import onnxtrain.dask."),
+    (lambda _: onnxtrain.Adam, AttributeError, "has no attribute 'Adam'. Use onnxtrain.optim.Adam."),
+    (lambda _: onnxtrain.DataError, AttributeError, "'DataError'. Use onnxtrain.errors.DataError."),
+    (lambda _: onnxtrain.__getattr__("dask"), AttributeError, "no attribute 'dask'. Run import onnxtrain.dask."),
     (lambda _: onnxtrain.Nothing, AttributeError, "has no attribute 'Nothing'"),
     (lambda _: onnxtrain.plot_graph(3), ArgumentTypeError, "or an ONNX model, got int."),
     (lambda _: onnxtrain.plot_graph(Ridge()), ArgumentTypeError, "got Ridge. For a scikit-learn estimator, pass"),
@@ -826,11 +836,11 @@ LAST_CALLS = [
     (lambda _: onnxtrain.random_feed([3]), ArgumentTypeError, "onnxruntime.InferenceSession, got int."),
     (lambda _: onnxtrain.random_feed(LINE), ArgumentTypeError, "model.graph.input of an onnx.ModelProto or"),
     (lambda _: Inputs(X), ArgumentTypeError, "got ndarray without a name."),
-    (lambda _: Inputs({"a": X}), ArgumentTypeError, "A dictionary is given as Inputs(**inputs)"),
+    (lambda _: Inputs({"a": X}), ArgumentTypeError, "Pass a dictionary as Inputs(**inputs)"),
     (
         lambda r: WeightsDisplay.from_estimator(r, weight="slope"),
         ArgumentTypeError,
-        "'weight'. Arguments other than ax go to matplotlib's boxplot; WeightsDisplay({name: model.weights_[name]})",
+        "'weight'. Arguments other than ax are passed to matplotlib's boxplot. To plot one weight, use WeightsDisplay({name",
     ),
     (
         lambda _: R(learning_rate=lambda step: 1 / step).fit(X, y),
@@ -909,9 +919,8 @@ FURTHER_CALLS = [
             .get_trained_onnx()
         ),
         ExportError,
-        "scikit-learn runs 'columntransformer', which ONNX does not run identically (Missing values in the columns km of "
-        "integers or booleans: ONNX has no such type, but for floats it has: give them in fit and in "
-        "predict, X.astype({name: float}).",
+        "scikit-learn runs 'columntransformer', which ONNX does not run identically (Missing values in the integer or "
+        "boolean columns km: ONNX has them only for floats. Use X.astype({'km': float}) in fit and in predict.",
     ),
     (
         lambda _: (
@@ -957,15 +966,19 @@ FURTHER_CALLS = [
         ExportError,
         "the entries of an array have one type; pass a frame, which can have columns of numbers and of strings",
     ),
-    (lambda r: r.get_trained_onnx(path=3), ArgumentTypeError, "path is that of a file, got 3."),
+    (lambda r: r.get_trained_onnx(path=3), ArgumentTypeError, "path must be a file path, got 3."),
     # several inputs
     (
         lambda _: C(OF_TOKENS).fit(["good day", "bad day"] * 2, [0, 1] * 2),
         DataError,
-        "The model has the inputs input_ids, attention_mask: give X as a dictionary or a DataFrame by these names, or "
-        "as onnxtrain.Inputs; texts become such a dictionary by their tokenizer.",
+        "The model has several inputs: input_ids, attention_mask. Pass X as a dictionary or a DataFrame with these "
+        "names, or as onnxtrain.Inputs. A tokenizer makes such a dictionary of strings.",
     ),
-    (lambda _: C(OF_TOKENS).fit([[1, 2], [3]] * 2, [0, 1] * 2), DataError, "The model has the inputs input_ids, atten"),
+    (
+        lambda _: C(OF_TOKENS).fit([[1, 2], [3]] * 2, [0, 1] * 2),
+        DataError,
+        "The model has several inputs: input_ids, at",
+    ),
     (
         lambda _: C(OF_TOKENS, pad=0).fit({}, []),
         ParameterError,
@@ -1063,9 +1076,17 @@ FURTHER_CALLS = [
     ),
     # before fit
     (lambda _: C().score(IRIS, SPECIES), NotFittedError, "This OrtGradientClassifier instance is not fitted yet."),
-    (lambda _: C().history_, AttributeError, "OrtGradientClassifier has history_ once it is fitted: call fit."),
-    (lambda _: C().weights_, AttributeError, "OrtGradientClassifier has weights_ once it is fitted: call fit."),
-    (lambda r: r.loss_, AttributeError, "has no loss_: loss_curve_[-1] is the loss of the last epoch."),
+    (
+        lambda _: C().history_,
+        AttributeError,
+        "OrtGradientClassifier has no history_ before it is fitted. Call fit first.",
+    ),
+    (
+        lambda _: C().weights_,
+        AttributeError,
+        "OrtGradientClassifier has no weights_ before it is fitted. Call fit first.",
+    ),
+    (lambda r: r.loss_, AttributeError, "has no loss_. Use loss_curve_[-1], the loss of the last epoch."),
     # parameters
     (lambda _: R(l1_method="prox").fit(X, y), ParameterError, "Got 'prox' instead. Did you mean 'proximal'?"),
     (
@@ -1085,7 +1106,11 @@ FURTHER_CALLS = [
     ),
     (lambda _: R(average="ema").fit(X, y), ParameterError, "0.99 is the decay of an exponential moving average."),
     (lambda _: RMSprop(rho=0.9), ArgumentTypeError, "RMSprop has no parameter 'rho'. Did you mean 'alpha'?"),
-    (lambda _: R().fit(X, y, resume="yes"), ParameterError, "resume is True or False, got 'yes': the file is named by"),
+    (
+        lambda _: R().fit(X, y, resume="yes"),
+        ParameterError,
+        "resume must be True or False, got 'yes'. Pass the file as",
+    ),
     (lambda _: R(X).fit(X, y), ParameterError, "got ndarray. Pass rows to fit: OrtGradientRegressor().fit(X, y)."),
     (lambda _: C(TABLE).fit(X, y), ParameterError, "Pass rows to fit: OrtGradientClassifier().fit(X, y)."),
     # optimizers and losses of one's own
@@ -1112,20 +1137,24 @@ FURTHER_CALLS = [
         LossError,
         "response_method='predict')\" failed when it was called with (op, y_true, y_pred): ",
     ),
-    (lambda _: onnxtrain.loss(3)(len), ParameterError, "The name of a loss is a text, got 3."),
-    (lambda _: onnxtrain.loss()(len), ParameterError, "A loss is registered under a name: give one or several."),
+    (lambda _: onnxtrain.loss(3)(len), ParameterError, "The name of a loss must be a string, got 3."),
+    (
+        lambda _: onnxtrain.loss()(len),
+        ParameterError,
+        "A loss must be registered under a name. Pass one or more names.",
+    ),
     (lambda _: onnxtrain.loss("mine")("text"), ParameterError, "The loss 'mine' must be a function, got 'text'."),
     (
         lambda _: onnxtrain.loss("huber")(len),
         ParameterError,
-        "loss 'huber' is registered already: onnxtrain.losses.regression.huber. Replace it with override=True.",
+        "The loss 'huber' is already registered: onnxtrain.losses.regression.huber. Pass override=True to replace it.",
     ),
     (
         lambda _: onnxtrain.gradient(3)(len),
         ParameterError,
-        "The name of a gradient rule is a text, got 3.",
+        "The name of a gradient rule must be a string, got 3.",
     ),
-    (lambda _: onnxtrain.no_gradient(), ParameterError, "A gradient rule is registered under a name"),
+    (lambda _: onnxtrain.no_gradient(), ParameterError, "A gradient rule must be registered under a name"),
     (lambda _: onnxtrain.converter(KMeans)(3), ParameterError, "The converter of KMeans must be a function, got 3."),
     # files
     (lambda _: R(LINE.SerializeToString()[:60]).fit(X, y), ModelError, "or is truncated. Compare its size with"),
@@ -1156,36 +1185,101 @@ FURTHER_CALLS = [
     ),
     # names of Keras, PyTorch, skorch, XGBoost and onnxruntime
     *(
-        (lambda r, name=name: getattr(r, name), AttributeError, f"OrtGradientRegressor has no {name}: {said}")
+        (lambda r, name=name: getattr(r, name), AttributeError, f"OrtGradientRegressor has no {name}. {said}")
         for name, said in {
-            "SerializeToString": "get_trained_onnx() returns the onnx.ModelProto",
-            "cuda": "the device is a parameter of the estimator",
+            "SerializeToString": "Use get_trained_onnx().SerializeToString().",
+            "add": "Pass a complete model: OrtGradientRegressor(MLPRegressor(",
+            "backward": "Use partial_fit(X, y) for an epoch of training, or gradient(X, y)",
+            "booster_": "Use get_trained_onnx(), which contains the trained trees.",
+            "cuda": "Set device='cuda', a parameter of the estimator.",
+            "double": "Set dtype='float64', a parameter of the estimator.",
             "eval": "predict(X) has no training mode",
-            "evals_result_": "history_ has the loss of each epoch",
-            "get_inputs": "they are those of onnxruntime.InferenceSession(",
-            "initialize": "fit(X, y) does it; max_iter=0 takes no step.",
-            "layers": "summary() shows them.",
-            "load_params": "onnxtrain.load(path) does it.",
-            "load_state_dict": "onnxtrain.load(path) does it.",
-            "module_": "get_trained_onnx() and to_sklearn() return the model.",
-            "named_parameters": "they are weights_;",
-            "optimizer_": "it is the parameter solver;",
-            "plot_importance": "sklearn.inspection.permutation_importance",
-            "run": "predict(X) does it, or onnxruntime.InferenceSession",
-            "save_weights": "onnxtrain.save(estimator, path) does it.",
-            "set_weights": "a model is trained from its own",
-            "train_on_batch": "partial_fit(X, y) does it.",
+            "evals_result_": "Use history_, the losses of each epoch",
+            "float": "Set dtype='float32', a parameter of the estimator.",
+            "get_booster": "Use get_trained_onnx(), which contains the trained trees.",
+            "get_inputs": "Use onnxruntime.InferenceSession(",
+            "half": "Set dtype='float16', a parameter of the estimator.",
+            "initialize": "Use fit(X, y); max_iter=0 takes no step.",
+            "layers": "Use summary(), which shows them.",
+            "load_params": "Use onnxtrain.load(path).",
+            "load_state_dict": "Use onnxtrain.load(path).",
+            "module_": "Use get_trained_onnx() or to_sklearn(), which return the model.",
+            "named_parameters": "Use weights_; trainable_weights(model) lists their names.",
+            "optimizer_": "The optimizer is the parameter solver;",
+            "plot_importance": "Use sklearn.inspection.permutation_importance",
+            "run": "Use predict(X), or onnxruntime.InferenceSession",
+            "save_weights": "Use onnxtrain.save(estimator, path).",
+            "set_weights": "Pass a model that has these weights;",
+            "step": "Use partial_fit(X, y), which takes the steps of an epoch.",
+            "train_on_batch": "Use partial_fit(X, y).",
+            "zero_grad": "fit and partial_fit compute a new gradient in each step;",
         }.items()
+    ),
+    *(
+        (lambda r, name=name: getattr(r, name), AttributeError, f"has no {name}, because it is a regressor. Use OrtG")
+        for name in ["classes_", "decision_function", "predict_log_proba", "predict_proba"]
+    ),
+    (lambda _: R().classes_, AttributeError, "has no classes_, because it is a regressor. Use OrtGradientClassifier"),
+    (lambda r: r(X), ArgumentTypeError, "OrtGradientRegressor cannot be called. Use predict(X)."),
+    (
+        lambda r: onnx.save(r, "line.onnx"),
+        AttributeError,
+        "To write a file, use onnx.save(model.get_trained_onnx(), path).",
+    ),
+    (lambda _: onnxtrain.to_onnx, AttributeError, "'to_onnx'. Use get_trained_onnx() of a fitted estimator."),
+    (
+        lambda _: R(MLPRegressor()).coefs_,
+        AttributeError,
+        "has no coefs_. If MLPRegressor learns it, use fit(X, y).to_sklearn().coefs_.",
+    ),
+    (
+        lambda _: R(LinearRegression(), max_iter=0).fit(X, y).rank_,
+        AttributeError,
+        "has no rank_, but its estimator does. Use to_sklearn().rank_ after fit",
+    ),
+    (
+        lambda _: R(GridSearchCV(R(Ridge()), {"l2": [0, 0.1]})).fit(X, y),
+        ParameterError,
+        "Put the search outside: GridSearchCV(OrtGradientRegressor(...), ...).",
+    ),
+    (
+        lambda _: LossCurveDisplay.from_estimator(GridSearchCV(R(max_iter=0), {}, refit=False).fit(X, y)),
+        ArgumentTypeError,
+        "got GridSearchCV. A search with refit=False keeps no fitted estimator. Set refit=True.",
+    ),
+    *(
+        (lambda _, values=values: R(TWO_COLUMNS).fit(TABLE[["area"]].assign(c=values), RENT), OnnxTrainError, said)
+        for values, said in [
+            ([{"a": 1}] * 20, "X contains values of type dict in 'c'"),
+            ([[1, 2]] * 20, "X contains values of type list in 'c'"),
+            (np.arange(20) + 1j, "not 'complex'. Pass real and imaginary parts as columns: numpy.c_["),
+            (pd.to_timedelta(RENT, unit="D"), "X['c'].dt.total_seconds()"),
+            (["Bern"] * 20, "Put an encoder before it"),
+        ]
+    ),
+    (lambda _: R().fit([[pd.Timedelta(1, "D")]] * 442, y), ArgumentTypeError, "pandas.to_timedelta(values).total_sec"),
+    (lambda _: R().fit([[{"a": 1}]] * 442, y), ArgumentTypeError, "not 'dict'. Make columns of the entries"),
+    (
+        lambda _: R().fit(X, y + 1j),
+        DataError,
+        "Complex data not supported. Pass real and imaginary parts as columns: numpy.",
+    ),
+    (lambda _: R("s3://bucket/m.onnx").fit(X, y), ModelError, "Download it"),
+    (lambda _: onnxtrain.load("s3://bucket/m.onnx"), ModelError, "Download it first, and pass the path of the file."),
+    (
+        lambda r: onnxtrain.save(r, "s3://bucket/m.onnx"),
+        FileError,
+        "Write a local file, and upload it.",
     ),
     (
         lambda _: C(MLP, max_iter=0).fit(IRIS, SPECIES).coefs_,
         AttributeError,
-        "OrtGradientClassifier has no coefs_, its estimator has: to_sklearn().coefs_ is that after the fit.",
+        "OrtGradientClassifier has no coefs_, but its estimator does. Use to_sklearn().coefs_ after fit for the trained value.",
     ),
     (
         lambda r: r.get_trained_onnx(opset=12),
         ArgumentTypeError,
-        "onnx.version_converter.convert_version(onx, opset) changes it.",
+        "Change it with onnx.version_converter.convert_version(onx, opset).",
     ),
     (
         lambda _: rows.from_parquet("rows.parquet", y="price"),
@@ -1224,22 +1318,22 @@ FURTHER_CALLS = [
     (
         lambda _: GridSearchCV(R(make_pipeline(Ridge())), {"ridge__alpha": [1]}).fit(X, y),
         ParameterError,
-        "has no parameter 'ridge__alpha'. estimator__ridge__alpha is the parameter of the model inside.",
+        "has no parameter 'ridge__alpha'. Use estimator__ridge__alpha for the parameter of its model.",
     ),
     (
         lambda _: R(Ridge()).set_params(alpha=1),
         ParameterError,
-        "estimator__alpha is the parameter of the model inside. l2 = alpha / n_samples is the penalty of Ridge",
+        "Use estimator__alpha for the parameter of its model. Set l2 = alpha / n_samples for the penalty of Ridge",
     ),
     *(
         (
             lambda _, name=name, values=values: R(**{name: values}).fit(X, y),
             OnnxTrainError,
-            f"got {values!r}. Several values are searched: GridSearchCV(model, {{{name!r}: [...]}}).",
+            f"got {values!r}. To try several values, use GridSearchCV(model, {{{name!r}: [...]}}).",
         )
         for name, values in {"loss": ["huber"], "solver": ["adam"], "learning_rate": [0.1, 0.01]}.items()
     ),
-    (lambda _: R(l1=[0, 0.1]).fit(X, y), ParameterError, "Got [0, 0.1] instead. Several values are searched: Grid"),
+    (lambda _: R(l1=[0, 0.1]).fit(X, y), ParameterError, "Got [0, 0.1] instead. To try several values, use Grid"),
     (
         lambda _: R().fit(TABLE[["area"]], ["area"]),
         DataError,
@@ -1259,7 +1353,7 @@ FURTHER_CALLS = [
         "must be a type such as numpy.float32, got 'text'.",
     ),
     (lambda _: onnxtrain.penalty_loss_onnx("w", 99, l2=1), LossError, "must be a type such as numpy.float32, got 99."),
-    (lambda _: onnxtrain.onnx_derivative(LINE, weights=3), ArgumentTypeError, "must be names, got 3, a int."),
+    (lambda _: onnxtrain.onnx_derivative(LINE, weights=3), ArgumentTypeError, "must be names, got 3 of type int."),
     (
         lambda _: onnxtrain.average_states([{"a": [1.0]}], weights="a"),
         DataError,
@@ -1281,14 +1375,22 @@ FURTHER_CALLS = [
         ParameterError,
         "path must be the path of a picture, for example 'loss.png', got 3.",
     ),
-    (lambda r: LossCurveDisplay(r), ArgumentTypeError, "is drawn by LossCurveDisplay.from_estimator(estimator)."),
-    (lambda _: LossCurveDisplay("abc"), ArgumentTypeError, "A curve holds a number for each epoch, got 'abc'."),
-    (lambda _: LossCurveDisplay(None), ArgumentTypeError, "A curve holds a number for each epoch, got None."),
-    (lambda r: WeightsDisplay(r), ArgumentTypeError, "is drawn by WeightsDisplay.from_estimator(estimator)."),
+    (
+        lambda r: LossCurveDisplay(r),
+        ArgumentTypeError,
+        "To plot a fitted estimator, use LossCurveDisplay.from_estimator(estimator).",
+    ),
+    (lambda _: LossCurveDisplay("abc"), ArgumentTypeError, "A curve must contain one number per epoch, got 'abc'."),
+    (lambda _: LossCurveDisplay(None), ArgumentTypeError, "A curve must contain one number per epoch, got None."),
+    (
+        lambda r: WeightsDisplay(r),
+        ArgumentTypeError,
+        "To plot a fitted estimator, use WeightsDisplay.from_estimator(estimator).",
+    ),
     (
         lambda r: LossCurveDisplay.from_estimator(r, ax="a"),
         ArgumentTypeError,
-        "ax is an Axes of matplotlib, as plt.gca",
+        "ax must be a matplotlib Axes, such as plt.gca",
     ),
 ]
 DAYS = pd.date_range("2020-01-01", periods=20)
@@ -1311,7 +1413,10 @@ COLUMNS = [
         "X contains values of type Interval in 'c', but the model takes numbers. Convert them to numbers, or to strings for",
     ),
     ([{"a": 1}] * 20, "X contains values of type dict in 'c'"),
-    ([[1, 2]] * 20, "X contains values of type list in 'c', but the model takes numbers."),
+    (
+        [[1, 2]] * 20,
+        "type list in 'c', but the model takes numbers. Make columns of their entries: X.drop(columns='c').join(pandas.",
+    ),
 ]
 
 
@@ -1381,9 +1486,7 @@ def test_labels_of_a_nullable_type_come_back_as_they_are(dtype, rows):
         clone(ours).fit(rows, labels)
 
 
-@pytest.mark.parametrize(
-    "write, remedy", [(joblib.dump, "It is a pickle"), (onnx.save, "Another ONNX model is not loaded")]
-)
+@pytest.mark.parametrize("write, remedy", [(joblib.dump, "It is a pickle"), (onnx.save, "To train another ONNX model")])
 def test_a_file_that_save_did_not_write_is_told_apart(write, remedy, tmp_path):
     path = tmp_path / "model"
     write(LINE, path)
@@ -1427,7 +1530,9 @@ def test_scores_of_a_hinge_are_no_probabilities(model, loss):
     for estimator in (ours, clone(ours).fit(IRIS, SPECIES), SGDClassifier(loss="hinge").fit(IRIS, SPECIES)):
         assert not hasattr(estimator, "predict_proba")
         assert not hasattr(estimator, "predict_log_proba")
-    with pytest.raises(AttributeError, match=f"with loss={loss!r} the scores of this model are none. Set loss='log'"):
+    with pytest.raises(
+        AttributeError, match=f"with loss={loss!r}, because the scores do not define probabilities. Set loss='log'"
+    ):
         ours.fit(IRIS, SPECIES).predict_proba(IRIS)
 
 

@@ -268,11 +268,11 @@ REFUSED = {
     ),
     "rows on the first axis": (
         {"inputs": {"sr": 1}}, {"x": X, "state": np.moveaxis(STATES, 1, 0)}, DataError,
-        "x has 24 on axis 0, state has 2 on axis 1. batch_axis={name: axis} of the estimator says",
+        "x has 24 on axis 0, state has 2 on axis 1. If the model takes the rows of an input on another axis, set batch_axis",
     ),
     "too few axes": (
         {"inputs": {"sr": 1}}, {"x": X, "state": np.zeros(N)}, DataError,
-        r"X\['state'\] has 1 axes, the model takes the rows on axis 1",
+        r"X\['state'\] must have its rows on axis 1, but has only 1 axes",
     ),
 }  # fmt: skip
 
@@ -285,7 +285,9 @@ def test_what_is_refused(params, rows, error, words):
 
 def test_a_fixed_input_in_the_rows_has_no_effect():
     rows = {"x": X, "state": STATES, "sr": 8000}
-    with pytest.warns(UserWarning, match="does not take the columns sr of X: they have no effect. Its inputs are x, s"):
+    with pytest.warns(
+        UserWarning, match="ignores the columns sr of X, which are not among its inputs. Its inputs are x, s"
+    ):
         found = tuned(inputs={"sr": 16000}).fit(rows, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -305,7 +307,7 @@ MIXED = {
 def test_rows_that_depend_on_one_another(kind):
     text = f"""<ir_version: 8, opset_import: ["" : 17]>
     g (float[n, 3] a) => (float[n, 1] y) <float[3, 1] W = {{1, 1, 1}}> {{ {MIXED[kind]} y = MatMul(h, W) }}"""
-    words = "The output 'y' of a row depends on the other rows of its batch, .* another axis, name it: batch_axis={name"
+    words = "The output 'y' of a row depends on the other rows of its batch, .* another axis, set batch_axis={name"
     with pytest.raises(ModelError, match=words) if kind != "not" else nullcontext():
         tuned(onnx.parser.parse_model(text), max_iter=1).fit(1 + X[:, :3] ** 2, y)
 

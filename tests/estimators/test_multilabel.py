@@ -480,7 +480,9 @@ def test_a_label_of_one_value_only():
 
 
 def test_indicators_as_numbers_are_still_no_labels():
-    with pytest.raises(DataError, match=r"y is sparse, the targets of a regressor are an array: give y.toarray\(\)"):
+    with pytest.raises(
+        DataError, match=r"The y of a regressor must be an array, got a sparse matrix. Pass y.toarray\(\)"
+    ):
         OrtGradientRegressor(max_iter=1).fit(X, scipy.sparse.csr_matrix(Y))
     assert OrtGradientRegressor(max_iter=1).fit(X, Y).predict(X).dtype.kind == "f"
 

@@ -482,7 +482,7 @@ def square(**params):
         (
             lambda: OrtGradientClassifier(OPEN).fit(X, LABELS[:, :4]),
             DataError,
-            r"labels have the shape \(5,\) then, .* \(4,\)",
+            r"labels of a row must have shape \(5,\), .* \(4,\)",
         ),
         (lambda: OrtGradientClassifier(TOKENS).fit(X, LABELS + 1), None, None),
         (

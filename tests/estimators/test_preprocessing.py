@@ -195,7 +195,7 @@ def test_integers_with_missing_values_are_left_to_scikit_learn():
     assert set(whole.onnx_status_.values()) == {"ONNX"}
     with pytest.raises(
         DataError,
-        match="Missing values in the columns count of integers .*in fit and in predict.* Or fit on rows some of which",
+        match="Missing values in the integer or boolean columns count: .*in fit and in predict.* Or fit on rows some of which",
     ):
         whole.predict(with_gap)
     divided = OrtGradientRegressor(model, max_iter=0).fit(with_gap, Y)
@@ -213,7 +213,9 @@ def test_integers_beside_texts_are_not_cut_off(form, value):
     floats = rows.astype({"rooms": float})
     np.testing.assert_array_equal(tuned.predict(floats), tuned.predict(rows))
     changed = floats.assign(rooms=np.where(np.arange(60) == 7, value, floats["rooms"]))
-    with pytest.raises(DataError, match=rf"'rooms' holds {value} in row 7.*X\.astype\({{'rooms': float}}\)"):
+    with pytest.raises(
+        DataError, match=rf"'rooms' must contain int64 values, got {value} in row 7.*X\.astype\({{'rooms': float}}\)"
+    ):
         tuned.predict(changed)
     tuned.fit(floats, Y[:60])
     np.testing.assert_allclose(tuned.predict(changed), model.fit(floats, Y[:60]).predict(changed), rtol=1e-5)
@@ -385,7 +387,9 @@ def test_the_probabilities_of_several_labels_decide_as_well():
 
 def test_digits_that_float32_lacks_are_named_with_the_remedy():
     model = KernelRidge(kernel="rbf", gamma=1e-2, alpha=0.1).fit(NEAR, Y)  # coefficients far larger than y
-    with pytest.warns(UserWarning, match=r"before the first step predict differs by .*dtype='float64' holds them"):
+    with pytest.warns(
+        UserWarning, match=r"before the first step, predict differs from the original model by .*Set dtype='float64'"
+    ):
         OrtGradientRegressor(model, max_iter=1, learning_rate=1e-30).fit(NEAR, Y)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)

@@ -102,9 +102,11 @@ def test_several_inputs_by_name():
     model = OrtGradientRegressor(TWO_INPUTS, solver="lbfgs").fit(X, y)
     np.testing.assert_allclose(model.predict(X), y, atol=1e-3)
     np.testing.assert_allclose(np.diff(model.weights_["T"].ravel()), [5, -6], atol=1e-2)
-    with pytest.raises(DataError, match="The model has an input 'right', X has no column of that name"):
+    with pytest.raises(DataError, match="X has no column 'right', which is an input of the model"):
         model.predict({"left": left})
-    with pytest.raises(DataError, match="The model has the inputs left, right: give X as a dictionary or a DataFrame"):
+    with pytest.raises(
+        DataError, match="The model has several inputs: left, right. Pass X as a dictionary or a DataFrame"
+    ):
         OrtGradientRegressor(TWO_INPUTS).fit(left, y)
     with pytest.raises(DataError, match="inconsistent numbers of samples"):
         OrtGradientRegressor(TWO_INPUTS).fit({"left": left[1:], "right": right}, y)
@@ -228,7 +230,7 @@ def test_fifty_steps_as_in_pytorch(name, tmp_path):
     np.testing.assert_allclose(model.loss_curve_, curve, rtol=1e-4)
 
 
-@pytest.mark.filterwarnings("ignore:What is trained was not compared")  # onnxruntime 1.19 does not read its opset
+@pytest.mark.filterwarnings("ignore:The trainable model was not compared")  # onnxruntime 1.19 does not read its opset
 def test_what_onnx_defines_by_a_body_is_trained_through():
     text = """<ir_version: 10, opset_import: ["" : 23]>
     g (float[N, 4, 8] X) => (float[N, 8] Y) <int64[1] axis = {1}> {

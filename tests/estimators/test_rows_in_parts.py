@@ -242,7 +242,7 @@ def test_weights_that_are_all_zero_are_refused(call):
 
 def test_a_sample_without_weight_asks_for_more_rows():
     w = np.r_[0.0, np.ones(N - 2), 0.0]
-    with pytest.raises(DataError, match="All 2 rows of the sample have weight zero: .*sample="):
+    with pytest.raises(DataError, match="All 2 rows of the sample have weight zero. .*sample="):
         OrtGradientClassifier(max_iter=1).fit(parts_of(3, X, y, w, sample=2))
 
 
@@ -267,8 +267,8 @@ def parts_but_one(odd, arrays):
 )
 def test_all_parts_have_weights_or_none_has(call, weighted):
     ways = [(X, y), (X, y, weight)]
-    message = ("none", "sample weights") if weighted else ("sample weights", "none")
-    with pytest.raises(DataError, match=f"Part 3 has {message[0]}, part 0 has {message[1]}"):
+    message = ("none", "some") if weighted else ("some", "none")
+    with pytest.raises(DataError, match=f"part 3 has {message[0]} and part 0 has {message[1]}"):
         call(OrtGradientClassifier(max_iter=2), parts_but_one(ways[not weighted], ways[weighted]))
 
 
@@ -299,14 +299,14 @@ def test_a_constant_weight_may_be_none_in_the_type_of_the_model():
     ids=["fit", "X_val", "score", "predict", "predict_proba"],
 )
 def test_a_part_has_as_many_rows_as_it_says(call):
-    with pytest.raises(DataError, match="Part 3 has 14 rows in X and 14 in y, n_rows\\(3\\) is 15"):
+    with pytest.raises(DataError, match="Part 3 must have n_rows\\(3\\) = 15 rows, but has 14 in X and 14 in y"):
         call(OrtGradientClassifier(max_iter=1), parts_but_one((X[:560], y[:560]), (X, y)))
 
 
 def test_predictions_of_parts_without_labels_have_as_many_rows_as_they_say():
     model = OrtGradientClassifier(max_iter=1).fit(X, y)
     rows = from_files(range(2), lambda i: (X[: 3 + i],), n_rows=[3, 3])
-    with pytest.raises(DataError, match="Part 1 has 4 rows, n_rows\\(1\\) is 3"):
+    with pytest.raises(DataError, match="Part 1 must have n_rows\\(1\\) = 3 rows, but has 4"):
         model.predict(rows)
 
 
@@ -330,7 +330,10 @@ def test_balanced_weights_of_positions_are_those_of_the_sample():
     model = OrtGradientClassifier(onnx.parser.parse_model(TAGGER), class_weight="balanced", max_iter=3, random_state=0)
     a, b = clone(model).fit(TOKENS, TAGS), clone(model).fit(parts_of(5, TOKENS, TAGS))
     check_same(a, b)
-    with pytest.raises(ParameterError, match="class_weight='balanced' of positions is that of the sample.*dictionary"):
+    with pytest.raises(
+        ParameterError,
+        match="class_weight='balanced' for labels with positions is computed from the sample.*dictionary",
+    ):
         model.fit(parts_of(5, TOKENS, TAGS, sample=10))
 
 
@@ -416,7 +419,7 @@ def test_masked_values_are_not_taken_for_others(call):
 def test_rows_without_a_label_are_counted(missing):
     labels = y.astype(object)
     labels[[400, 401]] = missing
-    with pytest.raises(DataError, match="Part 3 has 2 rows without a label, None or NaN: leave them out"):
+    with pytest.raises(DataError, match=r"Part 3 has 2 rows without a label \(None or NaN\). Leave them out"):
         OrtGradientClassifier(max_iter=1).fit(parts_of(5, X, labels))
 
 
@@ -465,13 +468,13 @@ CHANGED = {
     "some weights are zero": ((X, y, weight), (X, y, weight * (np.arange(N) % 2)), CHANGE + r"\d+ of its rows count, but \d+ did"),
     "all weights are zero": ((X, y, weight), (X, y, 0 * weight), CHANGE + r"0 of its rows count, but \d+ did"),
     "larger weights": ((X, y, weight), (X, y, 2 * weight), CHANGE + "its sample weights sum to .*, but to"),
-    "weights that were all one": ((X, y, ONES), (X, y, weight), "Part 3: the sample weights have changed.*all were 1"),
-    "weights that are all two": ((X, y, ONES), (X, y, 2 * ONES), "Part 3: the sample weights have changed.*all were 1"),
+    "weights that were all one": ((X, y, ONES), (X, y, weight), "Part 3: the sample weights have changed.*all of them were 1"),
+    "weights that are all two": ((X, y, ONES), (X, y, 2 * ONES), "Part 3: the sample weights have changed.*all of them were 1"),
     "other classes": ((X, y), (X, FEWER), CHANGE + "its (rows have other classes|sample weights sum)"),
     "one class": ((X, y), (X, np.where(AMONG, "yes", y)), CHANGE + "its (rows have other classes|sample weights sum)"),
     "another class": ((X, y), (X, np.where(AMONG, "perhaps", y)), "Part 3: (y has labels that the model does not know: 'perh|.*'perh)"),
-    "fewer rows": ((X, y), (X[:500], y[:500]), r"Part 3 has 83 rows in X and 83 in y, n_rows\(3\) is 100"),
-    "other columns": ((X, y), (X[:, :3], y), r"Part 3 has rows of \(3,\), part 0 of \(4,\)"),
+    "fewer rows": ((X, y), (X[:500], y[:500]), r"Part 3 must have n_rows\(3\) = 100 rows, but has 83 in X and 83 in y"),
+    "other columns": ((X, y), (X[:, :3], y), r"part 3 has \(3,\) and part 0 has \(4,\)"),
 }  # fmt: skip
 
 
@@ -505,8 +508,8 @@ def test_a_part_that_changes_later_ends_a_fit_with_the_weights_of_the_epoch_befo
 @pytest.mark.parametrize(
     "now, message",
     [
-        ([100, 101, 100, 100, 101, 101, 9], "The source has 7 parts, it had 6 when the fit began: .*partial_fit"),
-        ([101, 101, 101, 90, 100, 100], r"Part 3 has changed during the fit: n_rows\(3\) is 90, it was 100"),
+        ([100, 101, 100, 100, 101, 101, 9], "The source has 7 parts, but had 6 when the fit began. .*partial_fit"),
+        ([101, 101, 101, 90, 100, 100], r"Part 3 has changed during the fit: n_rows\(3\) is 90, but was 100"),
     ],
 )
 def test_parts_that_come_later_are_named(now, message):
@@ -592,9 +595,9 @@ def test_classes_of_later_parts_are_found():
         (lambda rows, labels: (rows, np.where(np.arange(len(rows)) == 9, "perhaps", labels)), ["no", "yes"], "Part 31: y has labels that the model does not know: 'perhaps'"),
         (lambda rows, labels: (np.where(np.arange(len(rows))[:, None] == 9, np.nan, rows), labels), None, "Part 31: Input X contains NaN"),
         (lambda rows, labels: (np.where(np.arange(len(rows))[:, None] == 9, np.inf, rows), labels), None, "Part 31: Input X contains infinity"),
-        (lambda rows, labels: (rows[:, :3], labels), None, "Part 31 has rows of \\(3,\\), part 0 of \\(4,\\)"),
-        (lambda rows, labels: (rows, labels[:, None]), None, "Part 31 has y of shape \\(n, 1\\), part 0 of \\(n,\\): they must"),
-        (lambda rows, labels: (rows[1:], labels), None, "Part 31 has 14 rows in X and 15 in y, n_rows\\(31\\) is 15"),
+        (lambda rows, labels: (rows[:, :3], labels), None, "part 31 has \\(3,\\) and part 0 has \\(4,\\)"),
+        (lambda rows, labels: (rows, labels[:, None]), None, "part 31 has \\(n, 1\\) and part 0 has \\(n,\\)"),
+        (lambda rows, labels: (rows[1:], labels), None, "Part 31 must have n_rows\\(31\\) = 15 rows, but has 14 in X and 15 in y"),
         (lambda rows, labels: (rows, labels, -np.ones(len(labels))), None, "Negative values in data"),
         (lambda rows, labels: (rows, None), None, "Part 31 has no y"),
         (lambda rows, labels: rows, None, "Part 31 has no y"),
@@ -614,7 +617,7 @@ def test_a_fault_of_a_later_part_is_found(change, classes, message, fitted):
 
 def test_targets_of_the_parts_that_are_scored_are_alike():
     source = from_files(range(2), lambda i: (X, np.c_[value, value] if i else value))
-    with pytest.raises(DataError, match=r"Part 1 has y of shape \(n, 2\), part 0 of \(n,\): they must be alike"):
+    with pytest.raises(DataError, match=r"y of one shape, but part 1 has \(n, 2\) and part 0 has \(n,\)"):
         OrtGradientRegressor(max_iter=1).fit(X, value).score(source)
 
 
@@ -628,7 +631,7 @@ def test_a_missing_target_of_a_later_part_is_named(flaw):
 
 def test_a_sparse_part_is_found_if_the_classes_are_given():
     parts = parts_but_one((scipy.sparse.csr_array(X), y), (X, y))
-    with pytest.raises(DataError, match=r"Part 3 has rows of \(4, 'sparse'\), part 0 of \(4,\)"):
+    with pytest.raises(DataError, match=r"part 3 has \(4, 'sparse'\) and part 0 has \(4,\)"):
         OrtGradientClassifier(max_iter=1).fit(Parts(parts, classes=["no", "yes"]))
 
 
@@ -641,7 +644,7 @@ def test_parts_are_sparse_or_dense_alike(method, sparse):
         rows, target = dense.read(i)
         return (scipy.sparse.csr_array(rows) if i % 2 == sparse else rows), target
 
-    with pytest.raises(DataError, match="Part 1 has rows of .*4.*, part 0 of .*4.*"):
+    with pytest.raises(DataError, match="part 1 has .*4.* and part 0 has .*4.*"):
         getattr(OrtGradientRegressor(max_iter=1), method)(from_files(range(4), read))
 
 
@@ -709,25 +712,25 @@ def parts_with_lengths(n):
         (lambda m: m.fit((X, y) for _ in range(2)), ArgumentTypeError, "generator.*each epoch needs a pass.*n_rows\\(i\\)"),
         (lambda m: m.fit(lambda: [(X, y)]), ArgumentTypeError, "X is a function, but each epoch needs a pass.*from_files"),
         (lambda m: m.fit(from_files([0, 1], lambda i: (X, (y == "yes").astype(str if i else int)))), DataError, "of one type.*part 1 has 'False', part 0 has 0"),
-        (lambda m: m.fit(parts_of(3, X, y), y), DataError, "y is given beside rows in parts"),
-        (lambda m: m.fit(parts_of(3, X, y), sample_weight=weight), DataError, "sample_weight is given beside"),
-        (lambda m: m.partial_fit(parts_of(3, X, y), y), DataError, "y is given beside rows in parts"),
+        (lambda m: m.fit(parts_of(3, X, y), y), DataError, "y cannot be passed with rows in parts"),
+        (lambda m: m.fit(parts_of(3, X, y), sample_weight=weight), DataError, "sample_weight cannot be passed with"),
+        (lambda m: m.partial_fit(parts_of(3, X, y), y), DataError, "y cannot be passed with rows in parts"),
         (lambda m: m.partial_fit(X), DataError, "requires y to be passed"),
         (lambda m: m.partial_fit(parts_of(3, X, y), classes=["no", "maybe"]), DataError, "does not know: 'yes'|not in classes=.*'yes'"),
         (lambda m: m.fit(Parts(from_files([], len))), DataError, "There are no parts"),
         (lambda m: m.fit(from_files([0], lambda i: (X[:0], y[:0]))), DataError, "The 1 parts have no rows"),
-        (lambda m: m.fit(from_files([0], lambda i: (X, y), n_rows=[7])), DataError, "Part 0 has 603 rows in X and 603 in y, n_rows\\(0\\) is 7"),
+        (lambda m: m.fit(from_files([0], lambda i: (X, y), n_rows=[7])), DataError, "Part 0 must have n_rows\\(0\\) = 7 rows, but has 603 in X and 603 in y"),
         (lambda m: m.fit(parts_with_lengths(None)), DataError, "n_rows\\(0\\) must return the number of rows of part 0, got None"),
         (lambda m: m.fit(parts_with_lengths(-1)), DataError, "n_rows\\(0\\) must return .*got -1"),
         (lambda m: m.fit(from_files([0], lambda i: (X, y, weight, 1))), DataError, "read\\(0\\) must return the tuple.*length 4"),
         (lambda m: m.fit(parts_of(3, X, y, 0 * weight)), DataError, "at least one non-zero"),
         (lambda m: m.fit(X), DataError, "requires y to be passed"),
-        (lambda m: m.fit(X, y).score(X), DataError, "The rows have no y"),
+        (lambda m: m.fit(X, y).score(X), DataError, "y is missing. Pass the labels"),
         (lambda m: m.fit(X, y).embed(parts_of(3, X, y), "a"), ParameterError, "one part at a time"),
         (lambda m: Parts(parts_of(3, X, y), open_parts=0), ParameterError, "open_parts must be a positive number of parts"),
         (lambda m: Parts([X, y]), ArgumentTypeError, "__len__, n_rows\\(i\\) and read\\(i\\), got list"),
-        (lambda m: OrtGradientRegressor().fit(parts_of(3, X, value, classes=[1])), ParameterError, "classes= is for classifiers"),
-        (lambda m: m.set_params(class_weight="balanced").fit(parts_of(3, X, np.stack([y == "yes", y == "no"], 1).astype(int))), ParameterError, "class_weight='balanced' of several labels"),
+        (lambda m: OrtGradientRegressor().fit(parts_of(3, X, value, classes=[1])), ParameterError, "classes= is only for classifiers"),
+        (lambda m: m.set_params(class_weight="balanced").fit(parts_of(3, X, np.stack([y == "yes", y == "no"], 1).astype(int))), ParameterError, "class_weight='balanced' is not available for multilabel targets"),
         (lambda m: m.fit(parts_of(3, X, np.array([0, "a", 1.5] * 201, dtype=object))), DataError, "Labels must be of one type"),
     ],
 )  # fmt: skip

@@ -194,8 +194,8 @@ class Own(OrtGradientRegressor):
 @pytest.mark.parametrize(
     "model, message",
     [
-        (OrtGradientRegressor(loss=own_loss), r"cannot keep the parameter 'loss', a function.*Register it"),
-        (OrtGradientRegressor(learning_rate=lambda step: 1e-3), "cannot keep the parameter 'learning_rate'"),
+        (OrtGradientRegressor(loss=own_loss), r"cannot store the parameter 'loss', of type function.*Register it"),
+        (OrtGradientRegressor(learning_rate=lambda step: 1e-3), "cannot store the parameter 'learning_rate'"),
         (Own(), "Only OrtGradientClassifier and OrtGradientRegressor can be saved, got Own"),
     ],
 )
@@ -248,12 +248,15 @@ def rewritten(path, content, change):
 
 
 CHANGES = [
-    (dict(format=2, written_by="9.9"), r"written by onnxtrain 9.9, in format 2; this version reads up to 1: install"),
+    (
+        dict(format=2, written_by="9.9"),
+        r"written by onnxtrain 9.9 in format 2, but this version reads formats up to 1. Install",
+    ),
     ({"class": "Popen"}, "The file contains a Popen, expected one of OrtGradientClassifier, OrtGradientRegressor"),
     (dict(params={"colour": 1}), "OrtGradientRegressor has no parameter 'colour'"),
-    (dict(params={"loss": {"function": "f"}}), "names the function 'f', and holds no code"),
-    (dict(params={"loss": {"pickle": "gASVAAAA"}}), "kind 'pickle', which this version of onnxtrain does not know"),
-    (dict(params={"solver": {"optimizer": ["Lion", {}]}}), "names 'Lion', which is not registered here"),
+    (dict(params={"loss": {"function": "f"}}), "names the function 'f' without its code"),
+    (dict(params={"loss": {"pickle": "gASVAAAA"}}), "kind 'pickle', unknown to this version of onnxtrain"),
+    (dict(params={"solver": {"optimizer": ["Lion", {}]}}), "names 'Lion', which is not registered"),
     (dict(state=[]), "cannot read the content"),
 ]
 
@@ -652,9 +655,9 @@ BESIDE = {
     "missing": (lambda data: data.unlink(), "the external data of the model cannot be read"),
     "cut short": (
         lambda data: data.write_bytes(data.read_bytes()[:-1]),
-        "does not belong to .*: it was cut short, changed",
+        "does not match its checksum in .*: it was cut short, changed",
     ),
-    "changed": (lambda data: data.write_bytes(b"0" * data.stat().st_size), "Copy both files anew"),
+    "changed": (lambda data: data.write_bytes(b"0" * data.stat().st_size), "Copy both files again"),
     "a link out of the folder": (
         lambda data: (data.unlink(), data.symlink_to("/etc/hostname")),
         "outside the folder",
@@ -676,9 +679,9 @@ SIGNED = {
     "an absolute path": ("name", "/etc/hostname", "outside the folder"),
     "a folder above": ("name", "../line.onnx", "outside the folder"),
     "no name": ("name", None, "there is no 'None'"),
-    "no checksum": ("sha256", None, "does not belong to"),
-    "an offset behind the end": ("offset", "1000000", r"The tensor '0' of \[.*\] is not in"),
-    "an offset before the start": ("offset", "-8", r"The tensor '0' of \[.*\] is not in"),
+    "no checksum": ("sha256", None, "does not match its checksum in"),
+    "an offset behind the end": ("offset", "1000000", r"The tensor '0' of shape \[.*\] is not in"),
+    "an offset before the start": ("offset", "-8", r"The tensor '0' of shape \[.*\] is not in"),
     "an offset that is no number": ("offset", "x", "cannot read the content"),
     "a length beyond memory": ("dims", 2**60, "is not in"),
     "a negative length": ("dims", -3, "is not in"),

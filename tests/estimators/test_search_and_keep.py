@@ -128,7 +128,7 @@ def test_nested_parameters():
     assert model.set_params(estimator__alpha=0.5).get_params()["estimator__alpha"] == 0.5
     with pytest.raises(
         ValueError,
-        match=r"has no parameter 'momentum'. estimator__momentum is the parameter of the model inside. Give an optimizer: solver=onnxtrain.optim.SGD\(momentum=...\)",
+        match=r"has no parameter 'momentum'. Use estimator__momentum for the parameter of its model. Pass an optimizer: solver=onnxtrain.optim.SGD\(momentum=...\)",
     ):
         model.set_params(momentum=0.9)
 

@@ -143,7 +143,8 @@ def test_the_same_fit(kind):
 def test_a_fill_that_the_input_does_not_take(fill):
     ragged = {"input_ids": IDS, "attention_mask": MASKS}
     with pytest.raises(
-        ParameterError, match="pad={'input_ids': .*}, the model takes int64: no value is rounded or cut"
+        ParameterError,
+        match="value of pad for 'input_ids' must be an integer in the range of int64, .* not rounded or clipped",
     ):
         tuned(pad={"input_ids": fill}).fit(ragged, y)
 
@@ -200,7 +201,9 @@ def test_text_is_not_filled():
         <float[1] w = {2}> { b = ai.onnx.ml.LabelEncoder<keys_strings = ["x"], values_floats = [1.0]>(a)
         out = Mul(b, w) }"""
     )
-    with pytest.raises(ParameterError, match="pad: the input 'a' takes text, and rows are filled with a number"):
+    with pytest.raises(
+        ParameterError, match="pad contains 'a', an input of strings, but rows are padded with a number"
+    ):
         OrtGradientRegressor(onx, pad={"a": 0}).fit([["x"], ["x", "y"]], np.ones((2, 2)))
 
 
@@ -212,9 +215,9 @@ def test_a_dictionary_for_each_row(model):
     else:
         estimator, target = OrtGradientRegressor(LinearRegression(), max_iter=1), [1.0, 2.0, 3.0]
         rows = [{"a": 1.0}, {"a": 2.0}, {"a": 4.0}]
-    with pytest.raises(DataError, match="X is a list of dictionaries, one a row: give the columns") as raised:
+    with pytest.raises(DataError, match="X is a list of dictionaries, one per row. Pass the columns") as raised:
         estimator.fit(rows, target)
-    line = str(raised.value).partition("rows, ")[2].removesuffix(".")
+    line = str(raised.value).partition("of all rows: ")[2].removesuffix(".")
     assert line.startswith("X = ")
     columns = eval(line.removeprefix("X = "), {"X": rows, "pandas": pytest.importorskip("pandas")})
     assert len(estimator.fit(columns, target).predict(columns)) == len(rows)
@@ -251,7 +254,7 @@ def test_a_memory_map_is_cast_by_the_batch(tmp_path, monkeypatch):
     for weight, expected in EXPECTED.items():
         np.testing.assert_allclose(model.weights_[weight], expected, rtol=1e-5)
     wrong = memory_map(PADDED + 0.5 * (np.arange(N) == 7)[:, None], np.float32, tmp_path)
-    with pytest.raises(DataError, match=r"X\['input_ids'\] holds .* in row 7, the model takes int64"):
+    with pytest.raises(DataError, match=r"X\['input_ids'\] must contain int64 values, got .* in row 7"):
         model.predict(Inputs(input_ids=wrong, attention_mask=MASK))
 
 
@@ -276,9 +279,13 @@ def test_a_model_of_one_input_takes_rows_with_and_without_its_name():
     padded = OrtGradientRegressor(ONE_INPUT, pad={"ids": 0}, **params).fit(ragged, target)
     given = OrtGradientRegressor(ONE_INPUT, pad={"ids": 0}, **params).fit({"ids": ragged}, target)
     np.testing.assert_array_equal(padded.predict(ragged), given.predict(Inputs(ids=ragged)))
-    with pytest.raises(DataError, match=r"X\['ids'\] has rows of different lengths, from 2 to 5: pad=\{'ids': 0\}"):
+    with pytest.raises(
+        DataError, match=r"rows of X\['ids'\] have different lengths, from 2 to 5. Set pad=\{'ids': 0\}"
+    ):
         plain.predict(ragged)
-    with pytest.raises(DataError, match=r"X holds 0.5 in row 0, the model takes int64: no value is rounded or cut off"):
+    with pytest.raises(
+        DataError, match=r"X must contain int64 values, got 0.5 in row 0. Values are not rounded or clipped"
+    ):
         plain.predict(ids + 0.5)
 
 
@@ -311,7 +318,7 @@ def test_a_model_of_one_entry_a_row(rows):
     model = OrtGradientRegressor(onx, max_iter=0).fit(rows, CODES)
     np.testing.assert_allclose(model.predict(rows), expected, rtol=1e-5)
     assert model.score(rows, expected) == pytest.approx(1)
-    with pytest.raises(DataError, match=r"X\['code'\] holds 0.5 in row 0, the model takes int64"):
+    with pytest.raises(DataError, match=r"X\['code'\] must contain int64 values, got 0.5 in row 0"):
         model.predict([0.5, 1.5])
 
 
@@ -333,15 +340,18 @@ def test_rows_are_padded_to_the_length_that_the_model_declares():
 REFUSED = {
     "lengths": (
         {"input_ids": IDS, "attention_mask": MASKS},
-        r"X\['input_ids'\] has rows of different lengths, from 2 to 9: pad={'input_ids': 0} pads them to the longest, "
-        "and attention masks with 0",
+        r"The rows of X\['input_ids'\] have different lengths, from 2 to 9. Set pad={'input_ids': 0} to pad them to the "
+        "longest; attention masks are padded with 0",
     ),
     "no integers": (
         {**X, "input_ids": PADDED + 0.25},
-        r"X\['input_ids'\] holds .*\.25 in row 0, the model takes int64: no value is rounded or cut off",
+        r"X\['input_ids'\] must contain int64 values, got .*\.25 in row 0. Values are not rounded",
     ),
-    "NaN": ({**X, "input_ids": np.where(PADDED == 0, np.nan, PADDED)}, "holds nan in row .*, the model takes int64"),
-    "texts": ({**X, "input_ids": np.full((N, T), "word")}, r"X\['input_ids'\] holds <U4, the model takes int64"),
+    "NaN": ({**X, "input_ids": np.where(PADDED == 0, np.nan, PADDED)}, "must contain int64 values, got nan in row .*"),
+    "texts": (
+        {**X, "input_ids": np.full((N, T), "word")},
+        r"X\['input_ids'\] has dtype <U4, which cannot be converted to int64",
+    ),
     "axes": ({**X, "input_ids": PADDED[:, :, None]}, r"X\['input_ids'\] has 3 axes, but the model takes 2"),
     "rows": (
         {**X, "attention_mask": MASK[:5]},
@@ -349,16 +359,19 @@ REFUSED = {
     ),
     "deeper lists": (
         {**X, "input_ids": [[[1, 2]], [[1]]] * 30},
-        r"X\['input_ids'\] has rows of different shapes: they may differ in length only",
+        r"The rows of X\['input_ids'\] may differ only in length",
     ),
     "a scalar": (
         {**X, "attention_mask": 1},
-        r"X\['attention_mask'\] is the scalar 1: give an array with one entry a row, or fix it for all rows by "
-        r"inputs={'attention_mask': 1} of the estimator",
+        r"X\['attention_mask'\] must be an array with one entry per row, got the scalar 1. To use it for all rows, set "
+        r"inputs={'attention_mask': 1} on the estimator",
     ),
     "nothing": ({}, "X is an empty dictionary"),
-    "an input less": (Inputs(input_ids=PADDED), "The model has an input 'attention_mask', X has no column of that"),
-    "an array": (PADDED, "The model has the inputs input_ids, attention_mask: give X as a dictionary or a DataFrame"),
+    "an input less": (Inputs(input_ids=PADDED), "X has no column 'attention_mask', which is an input of the model"),
+    "an array": (
+        PADDED,
+        "The model has several inputs: input_ids, attention_mask. Pass X as a dictionary or a DataFrame",
+    ),
 }
 
 
@@ -373,7 +386,7 @@ def test_rows_that_are_refused(rows, words):
 def test_a_type_that_numpy_lacks():
     torch = pytest.importorskip("torch")
     rows = {**X, "attention_mask": torch.tensor(MASK).to(torch.bfloat16)}
-    with pytest.raises(DataError, match=r"X\['attention_mask'\] of type torch.bfloat16 is no array for numpy"):
+    with pytest.raises(DataError, match=r"X\['attention_mask'\] of type torch.bfloat16 cannot become a numpy array"):
         tuned().fit(rows, y)
     assert_as_expected(tuned().fit({**rows, "attention_mask": rows["attention_mask"].float()}, y))
 
@@ -406,7 +419,7 @@ def test_casts_lose_nothing(values, dtype, found):
     if found is None:
         assert estimator.fit(rows, target).predict(rows) == pytest.approx(np.array(values) @ [1, 2])
     else:
-        with pytest.raises(DataError, match=rf"X\['a'\] holds {found}, the model takes {dtype}"):
+        with pytest.raises(DataError, match=rf"X\['a'\] must contain {dtype} values, got {found}"):
             estimator.fit(rows, target)
 
 
@@ -470,16 +483,18 @@ def test_all_that_an_estimator_does(tmp_path):
 
 def test_an_estimator_of_scikit_learn_takes_no_inputs():
     rows = Inputs(a=np.eye(3))
-    with pytest.raises(DataError, match="Inputs holds a and is no array: it goes through splits"):
+    with pytest.raises(DataError, match=r"Inputs \(a\) cannot become one array. Use it in splits"):
         LinearRegression().fit(rows, np.ones(3))
     for name, value in {"inputs": {"a": 1}, "pad": {"a": 0}, "batch_axis": {"a": 1}}.items():
         with pytest.raises(
             ParameterError, match=f"{name}= applies to the inputs of an ONNX model, but got LinearRegression"
         ):
             OrtGradientRegressor(LinearRegression(), **{name: value}).fit(np.eye(3), np.ones(3))
-    with pytest.raises(ParameterError, match="pad: the model takes no rows by 'input_id'. Did you mean 'input_ids'"):
+    with pytest.raises(
+        ParameterError, match="pad contains 'input_id', which is not an input for rows. Did you mean 'input_ids'"
+    ):
         tuned(pad={"input_id": 0}).fit(ROWS, y)
-    with pytest.raises(ParameterError, match="pad={'input_ids': '0'}: rows are filled with a number"):
+    with pytest.raises(ParameterError, match="values of pad must be numbers, got {'input_ids': '0'}"):
         tuned(pad={"input_ids": "0"}).fit(ROWS, y)
 
 
@@ -541,14 +556,17 @@ def test_an_array_like_of_rows():
 
 #: What is no row of inputs, and the words.
 NO_INPUTS = {
-    "nothing": (lambda: Inputs(), "Inputs has no input: name each one"),
-    "lengths": (lambda: Inputs(a=VALUES, b=[1, 2]), "inconsistent numbers of samples: a has 4, b has 2. Rows are the"),
-    "scalar": (lambda: Inputs(a=VALUES, sr=16000), r"sr is 16000, which has no rows. A value that is .* inputs={'sr':"),
-    "array of no axis": (lambda: Inputs(a=VALUES, sr=np.array(3)), r"sr is the scalar array\(3\)"),
-    "text": (lambda: Inputs(a="word"), "a is 'word', which has no rows"),
+    "nothing": (lambda: Inputs(), "Inputs requires at least one input"),
+    "lengths": (
+        lambda: Inputs(a=VALUES, b=[1, 2]),
+        "inconsistent numbers of samples: a has 4, b has 2. The first axis",
+    ),
+    "scalar": (lambda: Inputs(a=VALUES, sr=16000), r"'sr' must have rows, got 16000. If a value is .* inputs={'sr':"),
+    "array of no axis": (lambda: Inputs(a=VALUES, sr=np.array(3)), r"'sr' must have rows, got the scalar array\(3\)"),
+    "text": (lambda: Inputs(a="word"), "'a' must have rows, got 'word'"),
     "name": (lambda: Inputs(left=VALUES)["lefd"], "There is no input 'lefd'. Did you mean 'left'"),
-    "mask": (lambda: Inputs(a=VALUES)[np.array([True, False])], r"A mask of shape \(2,\) does not choose among 4 rows"),
-    "columns": (lambda: Inputs(a=VALUES)[[0], 1], "cut along their first axis only"),
+    "mask": (lambda: Inputs(a=VALUES)[np.array([True, False])], r"The mask must have shape \(4,\), got \(2,\)"),
+    "columns": (lambda: Inputs(a=VALUES)[[0], 1], "only be sliced along the first axis"),
 }
 
 

@@ -592,9 +592,9 @@ def test_an_unknown_target(tmp_path):
 
 
 def test_paths_of_other_types():
-    with pytest.raises(ArgumentTypeError, match="folder is the path of a folder, got None"):
+    with pytest.raises(ArgumentTypeError, match="folder must be the path of a folder, got None"):
         fitted("linear").export_training_step(None)
-    with pytest.raises(ArgumentTypeError, match=r"state is a mapping of names to arrays, .*, got \[1, 2\]"):
+    with pytest.raises(ArgumentTypeError, match=r"state must be a mapping of names to arrays, .*, got \[1, 2\]"):
         fitted("linear").load_training_state([1, 2])
 
 

@@ -69,7 +69,7 @@ class OnDask(OrtGradientEstimator):
     def fit(
         self,
         X: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: Any = None,
         *,
         X_val: Any = None,
@@ -117,10 +117,15 @@ class OnDask(OrtGradientEstimator):
             The loss became infinite or NaN. The estimator holds the initial weights or those of the best epoch,
             whichever have the lower loss.
         DataError
-            The partitions of y differ from those of X, or a partition does not fit the model.
+            y is missing, its partitions differ from those of X, or a partition does not fit the model.
         """
         if self.dtype in HALVES:
             raise ParameterError(f"dtype={self.dtype!r} is for one device. Set 'float32' or 'float64' on a cluster.")
+        if y is None:
+            raise DataError(
+                "y is missing. Pass Dask arrays or frames: fit(X, y). Rows in parts are for the estimator of onnxtrain "
+                f"itself: onnxtrain.{type(self).__name__}(...).fit(parts)."
+            )
         own = [] if callback is None else [as_listener(callback)]
         workers = Workers.of(self.client, self.max_failures, self.timeout)
         local = self.to_local()

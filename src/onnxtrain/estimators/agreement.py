@@ -76,23 +76,23 @@ _FEW = 0.1
 #: take; libsvm needs about 2 s for them.
 _ROWS_OF_LIBSVM, _WORK_OF_LIBSVM = 5000, 1e9
 
-_OTHER_OUTPUT = "Name the output that is to be trained by output=, or train in dtype='float64'."
+_OTHER_OUTPUT = "Choose the output to train with output=..., or set dtype='float64'."
 
 #: The remedy for labels of libsvm.
 _OF_LIBSVM = (
-    "The file chooses a class by the decision function of a support vector machine, to which libsvm fits the "
-    "probabilities: convert CalibratedClassifierCV(SVC(), ensemble=False), which predicts by them, or SVC() without "
-    "probability=True, which has none."
+    "The file predicts a class by the decision function of a support vector machine, to which libsvm fits the "
+    "probabilities. Convert CalibratedClassifierCV(SVC(), ensemble=False), which predicts by its probabilities, or "
+    "SVC() without probability=True, which has none."
 )
 
 _OTHER_LABELS = (
-    "Say what the output is by output_is='scores' or 'probabilities', name another by output=, or hand over the model "
-    "without its output of labels."
+    "Set output_is='scores' or output_is='probabilities', choose another output with output=..., or pass the model "
+    "without its label output."
 )
 
 #: skl2onnx negates the scores of a binary support vector machine, or its probabilities if it has any.
 _NEGATED = (
-    "Its output holds minus the probabilities, as skl2onnx writes with raw_scores=True: convert without raw_scores."
+    "Its output holds the negated probabilities, as skl2onnx writes with raw_scores=True. Convert without raw_scores."
 )
 
 #: Two classes whose scores differ by less, relative to the largest score, are tied in float32.
@@ -155,7 +155,7 @@ def answers_of_onnx(original: bytes, feeds: Mapping[str, np.ndarray]) -> dict[st
     try:
         found = _run_as_it_came(original, feeds)
     except OnnxTrainError as e:
-        warn(f"What is trained was not compared with the model as it came, which onnxruntime cannot run: {e}")
+        warn(f"The trainable model was not compared with the original, which onnxruntime cannot run: {e}")
         return {}
     return found if key is None else _ANSWERS.keep(key, found)
 
@@ -264,8 +264,8 @@ def warn_of_means(model: TrainedModel, X: Features) -> None:
     n_rows = int((means.reshape(len(means), -1) <= 0).any(axis=1).sum())
     if n_rows:
         warn(
-            f"loss={objective.loss!r} takes the output {read.output!r} for a mean, and it is zero or negative in "
-            f"{n_rows} of {len(means)} rows, which have no gradient. Give a model whose predictions are positive: "
+            f"loss={objective.loss!r} interprets the output {read.output!r} as a mean, but it is zero or negative in "
+            f"{n_rows} of {len(means)} rows, which have no gradient. Use a model with positive predictions: "
             "PoissonRegressor, GammaRegressor, TweedieRegressor, or a network that ends in Exp or Softplus."
         )
 
@@ -284,17 +284,17 @@ def _with_room(model: TrainedModel, X: Features, target: tuple[int, ...]) -> Fea
     two, one = (_shape_on(model, take(X, np.array(rows))) for rows in ([0, -1], [0]))
     if (two[:1], one[:1]) != ((2,), (1,)):
         moved = [axis for axis, sizes in enumerate(zip(two, one, strict=True)) if sizes == (2, 1)]
-        rows_are = f": the rows are on axis {moved[0]}" if len(moved) == 1 else ""
+        rows_are = f", so the rows are on axis {moved[0]}" if len(moved) == 1 else ""
         raise ModelError(
-            f"The output {output!r} has the shape {one} for one row and {two} for two{rows_are}. Its first axis must "
-            "be the rows: export the model with batch_first=True of its recurrent layers, or let it return "
+            f"The first axis of the output {output!r} must be the rows, but its shape is {one} for one row and {two} "
+            f"for two{rows_are}. Export the model with batch_first=True in its recurrent layers, or let it return "
             "result.transpose(0, 1)."
         )
     positions = tuple(size for axis, size in enumerate(one) if axis not in (0, layout.class_axis))
     if positions != target:
         raise DataError(
-            f"The output {output!r} has the shape {one} for one row of X: labels have the shape {positions} then, "
-            f"those of a row of y have {target}."
+            f"The labels of a row must have shape {positions}, because the output {output!r} has shape {one} for one "
+            f"row of X, but a row of y has shape {target}."
         )
     n_rows = int(np.clip(_ELEMENTS // max(math.prod(one), 1), 1, _ROWS))
     return take(X, spread(count_rows(X), n_rows))
@@ -348,11 +348,11 @@ def _check_rows_alone(model: TrainedModel, found: Mapping[str, np.ndarray], feed
     largest = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
     if not np.allclose(alone.reshape(expected.shape), expected, rtol=0, atol=_MIXED * largest, equal_nan=True):
         another_axis = (
-            "If the model takes the rows of an input on another axis, name it: batch_axis={name: axis}. Steps of one "
-            "sequence are no rows; a network is exported in the mode for evaluation."
+            "If the rows of an input are on another axis, set batch_axis={name: axis}. The steps of one sequence are "
+            "not rows. Export a network in evaluation mode."
         )
         raise ModelError(
-            f"The output {output!r} of a row depends on the other rows of its batch, which are drawn at random. "
+            f"The output {output!r} of a row depends on the other rows of its batch, but these are drawn at random. "
             f"{scales_of_batches(onnx.load_model_from_string(model.source.rows_first())) or another_axis}"
         )
 
@@ -487,13 +487,13 @@ def _check_values(
     if not off.max(initial=0.0) <= tolerance:
         row = worst_row(off)
         raise error(
-            f"Before the first step {name} is not what was handed over: {found[row]} instead of {expected[row]} in "
-            f"row {row} of {len(found)} that were compared. {remedy()}"
+            f"Before the first step, {name} differs from the original model: {found[row]} instead of {expected[row]} "
+            f"in row {row} of {len(found)} compared rows. {remedy()}"
         )
     if error is ConversionError and not rough and off.max(initial=0.0) > _LAST_DIGITS:
         return (
-            f"float32 holds too few digits of what the model computes: before the first step {name} differs by "
-            f"{off.max():.1e} of its largest value from what was handed over. dtype='float64' holds them.",
+            f"float32 is not precise enough for this model: before the first step, {name} differs from the original "
+            f"model by {off.max():.1e} of its largest value. Set dtype='float64'.",
         )
     return ()
 
@@ -536,9 +536,9 @@ def _check_labels(
         return ()
     row = int(np.argmax(reported))
     message = (
-        f"Before the first step predict is not that of the model handed over in {int(reported.sum())} of "
-        f"{len(own)} rows, first in row {row}: {own[row].tolist()!r} instead of {labels[row].tolist()!r}, "
-        f"the scores {scores[row]}. {remedy()}"
+        f"Before the first step, predict differs from the original model in {int(reported.sum())} of {len(own)} "
+        f"rows, first in row {row}: {own[row].tolist()!r} instead of {labels[row].tolist()!r}, with scores "
+        f"{scores[row]}. {remedy()}"
     )
     if rough and differs.mean() < _FEW:
         return (message,)

@@ -40,7 +40,7 @@ def as_array(values: Any, name: str = "X") -> Any:
         return np.asarray(values)
     except (TypeError, BufferError, RuntimeError) as e:
         kind = getattr(values, "dtype", type(values).__name__)
-        raise DataError(f"{name} of type {kind} is no array for numpy: {e}. Convert it before, to float32.") from e
+        raise DataError(f"{name} of type {kind} cannot become a numpy array: {e}. Convert it to float32 first.") from e
 
 
 def not_nullable(y: Any) -> Any:
@@ -71,16 +71,16 @@ def as_padding(pad: Mapping[str, float] | None, types: Mapping[str, str]) -> dic
     """
     for name, fill in (pad or {}).items():
         if name not in types:
-            raise ParameterError(f"pad: the model takes no rows by {name!r}. {did_you_mean(name, types)}")
+            raise ParameterError(f"pad contains {name!r}, which is not an input for rows. {did_you_mean(name, types)}")
         dtype = np.dtype(types[name])
         if dtype.kind in "OSU":
-            raise ParameterError(f"pad: the input {name!r} takes text, and rows are filled with a number.")
+            raise ParameterError(f"pad contains {name!r}, an input of strings, but rows are padded with a number.")
         if not isinstance(fill, Real):
-            raise ParameterError(f"pad={{{name!r}: {fill!r}}}: rows are filled with a number.")
+            raise ParameterError(f"The values of pad must be numbers, got {{{name!r}: {fill!r}}}.")
         if not _holds(dtype, fill):
             raise ParameterError(
-                f"pad={{{name!r}: {fill!r}}}, the model takes {dtype}: no value is rounded or cut off. Give a whole "
-                "number in the range of that type; a mask tells the model which entries to leave out."
+                f"The value of pad for {name!r} must be an integer in the range of {dtype}, the type of this input, "
+                f"got {fill!r}. Values are not rounded or clipped. A mask tells the model which entries to ignore."
             )
     return {name: int(fill) if float(fill).is_integer() else float(fill) for name, fill in (pad or {}).items()}
 
@@ -146,14 +146,14 @@ def _padded(
     fill = _fill(name, pad)
     if any(row.ndim == 0 or row.dtype == object for row in rows) or len({row.shape[1:] for row in rows}) > 1:
         raise DataError(
-            f"X[{name!r}] has rows of different shapes: they may differ in length only, along their first axis."
+            f"The rows of X[{name!r}] may differ only in length, along their first axis, but have different shapes."
         ) from cause
     lengths = [len(row) for row in rows]
     if fill is None:
         example = ", ".join(f"{key!r}: {value!r}" for key, value in {**pad, name: 0}.items())
         raise DataError(
-            f"X[{name!r}] has rows of different lengths, from {min(lengths)} to {max(lengths)}: "
-            f"pad={{{example}}} pads them to the longest, and attention masks with 0."
+            f"The rows of X[{name!r}] have different lengths, from {min(lengths)} to {max(lengths)}. Set "
+            f"pad={{{example}}} to pad them to the longest; attention masks are padded with 0."
         ) from cause
     longest = max([*lengths, length or 0])
     dtype = np.result_type(*{row.dtype for row in rows if len(row)} or {np.dtype(np.int64)})
@@ -179,7 +179,7 @@ def cast(values: Any, dtype: np.dtype, name: str) -> Any:
         return values
     if dtype.kind in "OSU":
         if values.dtype.kind not in "OSU":
-            raise DataError(f"{name} holds {values.dtype}, the model takes text.")
+            raise DataError(f"{name} must contain strings, but has dtype {values.dtype}.")
         return values.astype(object)
     if values.dtype.kind not in "fiub":
         return cast(_numbers(values, dtype, name), dtype, name)
@@ -200,7 +200,7 @@ def _numbers(values: np.ndarray, dtype: np.dtype, name: str) -> np.ndarray:
         array = np.array(values.tolist()) if values.dtype == object else values
         return array if array.dtype.kind in "fiub" else values.astype(np.float64 if dtype.kind == "f" else np.int64)
     except (TypeError, ValueError) as e:
-        raise DataError(f"{name} holds {values.dtype}, the model takes {dtype}: {e}.") from e
+        raise DataError(f"{name} has dtype {values.dtype}, which cannot be converted to {dtype}: {e}.") from e
 
 
 def _cast_exactly(values: np.ndarray, dtype: np.dtype, name: str, first: int = 0) -> np.ndarray:
@@ -210,7 +210,7 @@ def _cast_exactly(values: np.ndarray, dtype: np.dtype, name: str, first: int = 0
     if len(different):
         place = tuple(different[0])
         raise DataError(
-            f"{name} holds {values[place]} in row {first + place[0]}, the model takes {dtype}: no value is rounded or "
-            "cut off."
+            f"{name} must contain {dtype} values, got {values[place]} in row {first + place[0]}. Values are not "
+            "rounded or clipped."
         )
     return converted

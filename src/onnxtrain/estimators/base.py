@@ -8,7 +8,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain import __version__
 from onnxtrain.arguments import NamesItsParameters, names_its_arguments
-from onnxtrain.errors import warn
+from onnxtrain.errors import ArgumentTypeError, warn
 from onnxtrain.estimators import deferred
 from onnxtrain.estimators.callbacks import CallbackSupportMixin, with_callbacks
 from onnxtrain.estimators.protocols import (
@@ -48,52 +48,67 @@ _LEARNED = frozenset(
 
 #: Names that other libraries give to our methods and attributes, with what to use instead.
 _OF_OTHERS = {
-    "compile": "loss and solver are parameters of the estimator",
-    "cuda": "the device is a parameter of the estimator, device='cuda'",
-    "eval": "predict(X) has no training mode to leave: Dropout is off, in fit too",
-    "evals_result": "history_ has the loss of each epoch, of the validation set too",
-    "evals_result_": "history_ has the loss of each epoch, of the validation set too",
-    "evaluate": "score(X, y) does it, or losses(X, y)",
-    "export": "get_trained_onnx(path=...) does it",
-    "feature_importances_": "sklearn.inspection.permutation_importance(model, X, y) computes them",
-    "fit_predict": "fit(X, y).predict(X) does it",
-    "fit_transform": "it predicts; embed(X, output) returns a value inside the model",
-    "forward": "predict(X) does it",
-    "get_inputs": "they are those of onnxruntime.InferenceSession(model.get_trained_onnx().SerializeToString())",
-    "get_onnx": "it is get_trained_onnx()",
-    "get_weights": "it is weights_",
-    "history": "it is history_",
-    "initialize": "fit(X, y) does it; max_iter=0 takes no step",
-    "layers": "summary() shows them",
-    "load_model": "onnxtrain.load(path) does it",
-    "load_params": "onnxtrain.load(path) does it",
-    "load_state_dict": "onnxtrain.load(path) does it",
-    "load_weights": "onnxtrain.load(path) does it",
-    "loss_": "loss_curve_[-1] is the loss of the last epoch",
-    "module": "get_trained_onnx() and to_sklearn() return the model",
-    "module_": "get_trained_onnx() and to_sklearn() return the model",
-    "named_parameters": "they are weights_; trainable_weights(model) names them",
-    "onnx_": "it is get_trained_onnx()",
-    "optimizer_": "it is the parameter solver; save keeps its memory",
-    "parameters": "they are weights_; trainable_weights(model) names them",
-    "plot_importance": "sklearn.inspection.permutation_importance(model, X, y) computes it",
-    "predict_classes": "it is predict(X)",
-    "predict_on_batch": "it is predict(X)",
-    "run": "predict(X) does it, or onnxruntime.InferenceSession on the file of get_trained_onnx(path=...)",
-    "save_model": "onnxtrain.save(estimator, path) does it, or get_trained_onnx(path=...)",
-    "save_params": "onnxtrain.save(estimator, path) does it",
-    "save_weights": "onnxtrain.save(estimator, path) does it",
-    "set_weights": "a model is trained from its own: hand over one that has them",
-    "state_dict": "it is weights_",
-    "to": "the device is a parameter of the estimator, device='cuda'",
-    "to_onnx": "it is get_trained_onnx()",
-    "to_json": "onnxtrain.save(estimator, path) writes it, get_trained_onnx(path=...) the model",
-    "train": "it is fit(X, y)",
-    "train_on_batch": "partial_fit(X, y) does it",
-    "transform": "it predicts; embed(X, output) returns a value inside the model",
-    "weights": "it is weights_",
-    "SerializeToString": "get_trained_onnx() returns the onnx.ModelProto, which has it",
+    "SerializeToString": "Use get_trained_onnx().SerializeToString()",
+    "add": "Pass a complete model: OrtGradientRegressor(MLPRegressor(hidden_layer_sizes=...)), or an ONNX model",
+    "backward": "Use partial_fit(X, y) for an epoch of training, or gradient(X, y) for the gradient of the loss",
+    "booster_": "Use get_trained_onnx(), which contains the trained trees",
+    "compile": "Set loss and solver, parameters of the estimator",
+    "cuda": "Set device='cuda', a parameter of the estimator",
+    "double": "Set dtype='float64', a parameter of the estimator",
+    "eval": "predict(X) has no training mode to leave: Dropout is off, also in fit",
+    "evals_result": "Use history_, the losses of each epoch, also of the validation set",
+    "evals_result_": "Use history_, the losses of each epoch, also of the validation set",
+    "evaluate": "Use score(X, y) or losses(X, y)",
+    "export": "Use get_trained_onnx(path=...)",
+    "feature_importances_": "Use sklearn.inspection.permutation_importance(model, X, y)",
+    "fit_predict": "Use fit(X, y).predict(X)",
+    "fit_transform": "Use predict(X), or embed(X, output) for a value inside the model",
+    "float": "Set dtype='float32', a parameter of the estimator",
+    "forward": "Use predict(X)",
+    "get_booster": "Use get_trained_onnx(), which contains the trained trees",
+    "get_inputs": "Use onnxruntime.InferenceSession(model.get_trained_onnx().SerializeToString()).get_inputs()",
+    "get_onnx": "Use get_trained_onnx()",
+    "get_weights": "Use weights_",
+    "graph": "Use get_trained_onnx().graph. To write a file, use onnx.save(model.get_trained_onnx(), path)",
+    "half": "Set dtype='float16', a parameter of the estimator",
+    "history": "Use history_",
+    "initialize": "Use fit(X, y); max_iter=0 takes no step",
+    "layers": "Use summary(), which shows them",
+    "load": "Use onnxtrain.load(path), a function",
+    "load_model": "Use onnxtrain.load(path)",
+    "load_params": "Use onnxtrain.load(path)",
+    "load_state_dict": "Use onnxtrain.load(path)",
+    "load_weights": "Use onnxtrain.load(path)",
+    "loss_": "Use loss_curve_[-1], the loss of the last epoch",
+    "module": "Use get_trained_onnx() or to_sklearn(), which return the model",
+    "module_": "Use get_trained_onnx() or to_sklearn(), which return the model",
+    "named_parameters": "Use weights_; trainable_weights(model) lists their names",
+    "onnx_": "Use get_trained_onnx()",
+    "optimizer_": "The optimizer is the parameter solver; onnxtrain.save stores its state",
+    "parameters": "Use weights_; trainable_weights(model) lists their names",
+    "plot_importance": "Use sklearn.inspection.permutation_importance(model, X, y)",
+    "predict_classes": "Use predict(X)",
+    "predict_on_batch": "Use predict(X)",
+    "run": "Use predict(X), or onnxruntime.InferenceSession with the file of get_trained_onnx(path=...)",
+    "save": "Use onnxtrain.save(estimator, path), a function",
+    "save_model": "Use onnxtrain.save(estimator, path), or get_trained_onnx(path=...)",
+    "save_params": "Use onnxtrain.save(estimator, path)",
+    "save_weights": "Use onnxtrain.save(estimator, path)",
+    "set_weights": "Pass a model that has these weights; it is trained from its own",
+    "state_dict": "Use weights_",
+    "step": "Use partial_fit(X, y), which takes the steps of an epoch",
+    "to": "Set device='cuda', a parameter of the estimator",
+    "to_json": "Use onnxtrain.save(estimator, path), or get_trained_onnx(path=...) for the model",
+    "to_onnx": "Use get_trained_onnx()",
+    "train": "Use fit(X, y)",
+    "train_on_batch": "Use partial_fit(X, y)",
+    "transform": "Use predict(X), or embed(X, output) for a value inside the model",
+    "weights": "Use weights_",
+    "zero_grad": "fit and partial_fit compute a new gradient in each step; nothing has to be reset",
 }
+
+#: Methods and attributes that only the classifier has.
+_OF_CLASSIFIERS = frozenset({"classes_", "decision_function", "predict_log_proba", "predict_proba"})
 
 
 class OrtGradientEstimator(CallbackSupportMixin, NamesItsParameters, BaseEstimator, ABC):
@@ -359,20 +374,33 @@ class OrtGradientEstimator(CallbackSupportMixin, NamesItsParameters, BaseEstimat
 
     def __getattr__(self, name: str) -> Any:
         """Raise an AttributeError with a hint; Python calls this method for missing attributes."""
+        kind = type(self).__name__
+        if name in _OF_CLASSIFIERS and not self._classifies:
+            said = f"{kind} has no {name}, because it is a regressor. Use OrtGradientClassifier for classes."
+            raise AttributeError(said, name=name, obj=self)
         if name in _LEARNED and not self.__sklearn_is_fitted__():
-            raise AttributeError(f"{type(self).__name__} has {name} once it is fitted: call fit.", name=name, obj=self)
-        if name in ("save", "load"):
-            call = "save(estimator, path)" if name == "save" else "load(path)"
-            raise AttributeError(f"{name} is a function: onnxtrain.{call}.", name=name, obj=self)
+            said = f"{kind} has no {name} before it is fitted. Call fit first."
+            raise AttributeError(said, name=name, obj=self)
         if name in _OF_OTHERS:
-            said = f"{type(self).__name__} has no {name}: {_OF_OTHERS[name]}."
-            raise AttributeError(said, name=name, obj=self)
-        inside = vars(self).get("estimator")
-        has_it = hasattr(inside, "get_params") and not isinstance(inside, type) and hasattr(inside, name)
-        if has_it and name[0] != "_" and not hasattr(type(self), name):
-            said = f"{type(self).__name__} has no {name}, its estimator has: to_sklearn().{name} is that after the fit."
-            raise AttributeError(said, name=name, obj=self)
+            raise AttributeError(f"{kind} has no {name}. {_OF_OTHERS[name]}.", name=name, obj=self)
+        if name[0] != "_" and not hasattr(type(self), name) and (remedy := self._of_inner(name)):
+            raise AttributeError(f"{kind} has no {name}{remedy}", name=name, obj=self)
         return object.__getattribute__(self, name)  # once more: a property may raise its own message
+
+    def _of_inner(self, name: str) -> str:
+        """Return the end of a message about an attribute of the scikit-learn estimator inside; empty if it has none."""
+        inner = vars(self).get("estimator")
+        if not hasattr(inner, "get_params") or isinstance(inner, type):
+            return ""
+        fitted = self.__sklearn_is_fitted__()
+        if hasattr(inner, name) or (fitted and hasattr(self._trained.source.estimator, name)):
+            return f", but its estimator does. Use to_sklearn().{name} after fit for the trained value."
+        learned = name.endswith("_") and not fitted
+        return f". If {type(inner).__name__} learns it, use fit(X, y).to_sklearn().{name}." if learned else ""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raise an ArgumentTypeError, because an estimator is not a function as modules of PyTorch and Keras are."""
+        raise ArgumentTypeError(f"{type(self).__name__} cannot be called. Use predict(X).")
 
     # copies -----------------------------------------------------------------
 

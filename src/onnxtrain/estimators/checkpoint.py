@@ -24,7 +24,7 @@ from onnxtrain.training.state import EpochInfo, Listener, TrainingState
 _FREE = frozenset({"max_iter", "verbose", "device", "n_threads", "random_state"})
 
 #: The remedy for a checkpoint of another fit.
-_REMEDY = "give another path, or begin anew with resume=False, which replaces the file."
+_REMEDY = "Pass another path, or start over with resume=False, which replaces the file."
 
 
 class Checkpoint:
@@ -49,10 +49,10 @@ class Checkpoint:
         self._moments: dict[str, Any] = {}
         self._failed: FileError | None = None
         if not isinstance(resume, (bool, np.bool_)):
-            raise ParameterError(f"resume is True or False, got {resume!r:.80}: the file is named by checkpoint.")
+            raise ParameterError(f"resume must be True or False, got {resume!r:.80}. Pass the file as checkpoint=...")
         if path is None:
             if resume:
-                raise ParameterError("resume=True goes on from a file: give its path as checkpoint.")
+                raise ParameterError("resume=True continues from a file. Pass its path as checkpoint=...")
             return
         _check(estimator, path, every)
         self._params = encode_parameters(estimator, Encoder(functions=True))
@@ -89,10 +89,10 @@ class Checkpoint:
         kept = self._kept
         if kept.more["rows"] != self._moments["rows"]:
             raise DataError(
-                f"The checkpoint {os.fspath(self.path)!r} is of other rows, or of other weights of theirs: {_REMEDY}"
+                f"The checkpoint {os.fspath(self.path)!r} is of other rows or of other sample weights. {_REMEDY}"
             )
         if _shapes(kept.state.weights) != _shapes(model.weights):
-            raise DataError(f"The checkpoint {os.fspath(self.path)!r} is of a model with other weights: {_REMEDY}")
+            raise DataError(f"The checkpoint {os.fspath(self.path)!r} is of a model with other weights. {_REMEDY}")
         constants = learned_constants(kept.model, tuple(model.weights))
         model = replace(model, source=replace(model.source, model=kept.model), constants=constants)
         return model, kept.state, kept.attributes["_random_state"]
@@ -115,15 +115,15 @@ class Checkpoint:
             self._failed = None
         except FileError as e:
             if self._failed is None:
-                warn(f"{e} Training goes on; the file is as it was.")
+                warn(f"{e} Training continues; the file is unchanged.")
             self._failed = e
 
     def check_written(self) -> None:
         """Raise a FileError if the last writing failed."""
         if self._failed is not None:
             raise FileError(
-                f"{self._failed} The checkpoint is older than the estimator, or missing. The estimator is fitted: "
-                "save it elsewhere."
+                f"{self._failed} The checkpoint is older than the estimator, or missing. The estimator is fitted. "
+                "Save it elsewhere."
             ) from self._failed
 
 
@@ -134,25 +134,25 @@ def _check(estimator: Any, path: Any, every: Any) -> None:
     if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
         raise ParameterError(f"The folder of the checkpoint {os.fspath(path)!r} does not exist.")
     if os.path.isdir(path):
-        raise ParameterError(f"checkpoint must be the path of a file, {os.fspath(path)!r} is a folder.")
+        raise ParameterError(f"checkpoint must be the path of a file, but {os.fspath(path)!r} is a folder.")
     if not isinstance(every, Integral) or every < 1:
-        raise ParameterError(f"every must be a number of epochs, 1 or more, got {every!r}.")
+        raise ParameterError(f"every must be an integer, 1 or more, got {every!r}. It is a number of epochs.")
     if estimator.solver == "lbfgs":
-        raise ParameterError("solver='lbfgs' cannot go on in the middle: checkpoint is for the solvers of steps.")
+        raise ParameterError("checkpoint is not available with solver='lbfgs'. Use a solver that takes steps.")
 
 
 def _check_same_fit(name: str, params: dict[str, Any], kept: Kept) -> None:
     if kept.kind != name or not {"start", "split", "rows"} <= kept.more.keys():
         raise ParameterError(
-            f"The file is no checkpoint of a fit of {name}: it holds an estimator of type {kept.kind} that "
-            "onnxtrain.save wrote, or the checkpoint of another one. load reads it; "
-            "warm_start=True and partial_fit go on from there."
+            f"The file is not a checkpoint of a fit of {name}: it contains an estimator of type {kept.kind} that "
+            "onnxtrain.save wrote, or a checkpoint of another estimator. Read it with onnxtrain.load, and continue "
+            "with warm_start=True or partial_fit."
         )
     others = [key for key in params if key not in _FREE and params[key] != kept.params.get(key)]
     if others:
         raise ParameterError(
-            f"The checkpoint was written with other parameters: {', '.join(others)}. "
-            "Set them as they were, or begin anew with resume=False."
+            f"The checkpoint was written with other values of {', '.join(others)}. Restore these parameters, or start "
+            "over with resume=False."
         )
 
 

@@ -39,19 +39,21 @@ def _gives_probabilities(self: OrtGradientClassifier) -> bool:
     if likely:
         return True
     raise AttributeError(
-        f"predict_proba is for losses of probabilities: with loss={loss!r} the scores of this model are none. Set "
-        "loss='log', or wrap the estimator in CalibratedClassifierCV; decision_function gives the scores."
+        f"predict_proba is not available with loss={loss!r}, because the scores do not define probabilities. Set "
+        "loss='log', or wrap the estimator in CalibratedClassifierCV. Use decision_function for the scores."
     )
 
 
 def _has_scores(self: OrtGradientClassifier) -> bool:
     if not self._decides:
         raise AttributeError(
-            "The scores whose softmax are the probabilities of this model are not those of its decision_function: "
-            "to_sklearn().decision_function(X) gives these; predict_proba and predict are at hand."
+            "decision_function is not available, because the probabilities of this model are the softmax of other "
+            "scores. Use predict_proba or predict, or to_sklearn().decision_function(X)."
         )
     if self.__sklearn_is_fitted__() and self._trained.source.model.link is deferred.link.Link.PROBABILITY:
-        raise AttributeError("This model gives probabilities, and no scores that they come from were recognised.")
+        raise AttributeError(
+            "decision_function is not available: this model outputs probabilities, whose scores were not recognised."
+        )
     return True
 
 
@@ -257,7 +259,7 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
         ['high', 'low']
         """
         if not self.__sklearn_is_fitted__():
-            raise AttributeError(f"{type(self).__name__} has classes_ once it is fitted: call fit.")
+            raise AttributeError(f"{type(self).__name__} has no classes_ before it is fitted. Call fit first.")
         return self._targets.classes
 
     @property  # type: ignore[override]  # it takes labels only
@@ -525,5 +527,5 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
         'probabilities'
         """
         if not self.__sklearn_is_fitted__():
-            raise AttributeError(f"{type(self).__name__} has output_is_ once it is fitted.")
+            raise AttributeError(f"{type(self).__name__} has no output_is_ before it is fitted. Call fit first.")
         return "scores" if self._trained.source.model.link is deferred.link.Link.IDENTITY else "probabilities"

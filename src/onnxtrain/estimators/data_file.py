@@ -118,8 +118,8 @@ def take_in(proto: onnx.ModelProto, known: Mapping[str, Any] | None, path: Path)
     with open(beside, "rb") as file:
         if hashlib.file_digest(file, "sha256").hexdigest() != known["sha256"]:
             raise ModelError(
-                f"{os.fspath(beside)!r} does not belong to {where!r}, which holds its checksum: it was cut short, "
-                "changed, or written with another file. Copy both files anew."
+                f"{os.fspath(beside)!r} does not match its checksum in {where!r}: it was cut short, changed, or "
+                "written with another file. Copy both files again."
             )
     info = proto.training_info[0].algorithm
     outside = [t for t in info.initializer if t.data_location == onnx.TensorProto.EXTERNAL]
@@ -132,5 +132,5 @@ def _read(tensor: onnx.TensorProto, path: Path) -> np.ndarray:
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).newbyteorder("<")
     rest = path.stat().st_size - math.prod(tensor.dims) * dtype.itemsize
     if min(tensor.dims, default=0) < 0 or not 0 <= offset <= rest:
-        raise ModelError(f"The tensor {tensor.name!r} of {list(tensor.dims)} is not in {os.fspath(path)!r}.")
+        raise ModelError(f"The tensor {tensor.name!r} of shape {list(tensor.dims)} is not in {os.fspath(path)!r}.")
     return np.fromfile(path, dtype, math.prod(tensor.dims), offset=offset).reshape(tuple(tensor.dims))

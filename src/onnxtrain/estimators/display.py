@@ -16,13 +16,13 @@ from onnxtrain.estimators.protocols import Estimator
 def _axes(ax: Any) -> Any:
     if ax is not None:
         if not hasattr(ax, "figure"):
-            raise ArgumentTypeError(f"ax is an Axes of matplotlib, as plt.gca() returns it, got {ax!r:.80}.")
+            raise ArgumentTypeError(f"ax must be a matplotlib Axes, such as plt.gca(), got {ax!r:.80}.")
         return ax
     try:
         import matplotlib.pyplot as plt  # optional
     except ImportError as e:
         raise DependencyError(
-            "Displays draw by matplotlib, which is not installed: pip install matplotlib.", name="matplotlib"
+            "Displays require matplotlib, which is not installed. Run pip install matplotlib.", name="matplotlib"
         ) from e
     return plt.subplots()[1]
 
@@ -39,9 +39,11 @@ def _trained(model: Any) -> Estimator:
     found = getattr(model, "best_estimator_", model)
     found = found[-1] if isinstance(found, Pipeline) else found
     if not hasattr(type(found), "get_trained_onnx"):
+        kept = getattr(model, "refit", True)
+        remedy = "" if kept else " A search with refit=False keeps no fitted estimator. Set refit=True."
         raise ArgumentTypeError(
-            f"A display draws the fit of an OrtGradientRegressor or OrtGradientClassifier: give one, or a pipeline or "
-            f"a search that ends with one and is fitted, got {type(found).__name__}."
+            "Expected a fitted OrtGradientRegressor or OrtGradientClassifier, or a fitted pipeline or search that ends "
+            f"with one, got {type(found).__name__}.{remedy}"
         )
     check_is_fitted(found)
     return found
@@ -87,7 +89,7 @@ class LossCurveDisplay:
         for curve in (loss_curve, validation_loss_curve, learning_rate_curve):
             if isinstance(curve, str) or not hasattr(curve, "__len__"):
                 raise ArgumentTypeError(
-                    f"A curve holds a number for each epoch, got {curve!r:.80}. A fitted estimator is drawn by "
+                    f"A curve must contain one number per epoch, got {curve!r:.80}. To plot a fitted estimator, use "
                     "LossCurveDisplay.from_estimator(estimator)."
                 )
         self.learning_rate_curve = learning_rate_curve
@@ -201,7 +203,7 @@ class WeightsDisplay:
     def __init__(self, weights: Mapping[str, np.ndarray]):
         if not isinstance(weights, Mapping):
             raise ArgumentTypeError(
-                f"weights is a mapping of names to arrays, got {weights!r:.80}. A fitted estimator is drawn by "
+                f"weights must be a mapping of names to arrays, got {weights!r:.80}. To plot a fitted estimator, use "
                 "WeightsDisplay.from_estimator(estimator)."
             )
         self.weights = weights
@@ -262,8 +264,8 @@ class WeightsDisplay:
             self.boxes_ = self.ax_.boxplot(values, **kwargs)
         except TypeError as e:
             raise ArgumentTypeError(
-                f"{e}. Arguments other than ax go to matplotlib's boxplot; WeightsDisplay({{name: "
-                "model.weights_[name]}).plot() draws one weight alone."
+                f"{e}. Arguments other than ax are passed to matplotlib's boxplot. To plot one weight, use "
+                "WeightsDisplay({name: model.weights_[name]}).plot()."
             ) from e
         self.ax_.set_xticklabels(list(self.weights), rotation=30, ha="right")
         self.ax_.set(ylabel="value of the weight")

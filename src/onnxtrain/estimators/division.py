@@ -126,8 +126,8 @@ def put_in_front(estimator: Any) -> str:
     """Return why pipelines inside an estimator cannot be divided, and the remedy."""
     name = type(estimator).__name__
     return (
-        f"{name} shows the pipelines that it holds other columns than those of X, so that their first steps cannot be "
-        f"run before. Put these steps in front of it, make_pipeline(steps, {name}(...))."
+        f"{name} passes other columns than those of X to its inner pipelines, so their first steps cannot be run "
+        f"beforehand. Put these steps in front of it: make_pipeline(steps, {name}(...))."
     )
 
 

@@ -92,7 +92,7 @@ class EvaluableEstimator(OrtGradientEstimator):
         """
         model = self._model
         if isinstance(y, str):
-            raise DataError(f"y is the text {y!r}: an input is named by wrt={y!r}, as in gradient(X, wrt={y!r}).")
+            raise DataError(f"y must contain targets, got the string {y!r}. Name an input as gradient(X, wrt={y!r}).")
         if y is None:
             return model.score_gradient(model.check(self, deferred.fit_data.at_hand(X).X), wrt)
         rows = deferred.fit_data.at_hand(X, y)

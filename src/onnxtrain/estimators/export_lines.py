@@ -24,7 +24,7 @@ def how_to_export(model: object, X: Any) -> str:
     if lines is None:
         return ""
     shown = "".join(f"\n    {line}" for line in lines(model, X))
-    return f' Export it, and give the file:{shown}\n    estimator = "model.onnx"'
+    return f' Export it, and pass the file:{shown}\n    estimator = "model.onnx"'
 
 
 def _of_torch(model: Any, X: Any) -> list[str]:

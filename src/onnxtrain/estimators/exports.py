@@ -67,9 +67,9 @@ class ExportableEstimator(OrtGradientEstimator):
         """
         if part not in ("whole", "tail"):
             known = did_you_mean(part, ("whole", "tail"))
-            raise ParameterError(f"part is 'whole' or 'tail', got {part!r}. {known} A file is named by path=.")
+            raise ParameterError(f"part must be 'whole' or 'tail', got {part!r}. {known} Pass a file as path=...")
         if path is not None and not isinstance(path, (str, os.PathLike)):
-            raise ArgumentTypeError(f"path is that of a file, got {path!r:.80}.")
+            raise ArgumentTypeError(f"path must be a file path, got {path!r:.80}.")
         model = self._model
         if part == "whole":
             model.form.check_whole()
@@ -161,7 +161,7 @@ class ExportableEstimator(OrtGradientEstimator):
         """
         check_is_fitted(self)
         if not isinstance(folder, (str, os.PathLike)):
-            raise ArgumentTypeError(f"folder is the path of a folder, got {folder!r:.80}.")
+            raise ArgumentTypeError(f"folder must be the path of a folder, got {folder!r:.80}.")
         deferred.step_files.write(folder, self, target)
 
     def get_training_graphs(self) -> dict[str, onnx.ModelProto]:
@@ -250,7 +250,7 @@ class ExportableEstimator(OrtGradientEstimator):
         """
         check_is_fitted(self)
         if not isinstance(state, (str, os.PathLike, Mapping)):
-            raise ArgumentTypeError(f"state is a mapping of names to arrays, or the path of a file, got {state!r:.80}.")
+            raise ArgumentTypeError(f"state must be a mapping of names to arrays, or a file path, got {state!r:.80}.")
         deferred.trained.set_learned(self, *deferred.step_files.read(state, self))
         return self
 

@@ -14,6 +14,7 @@ import hashlib
 import json
 import math
 import os
+import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
@@ -113,7 +114,7 @@ def _write_two(
 
 
 #: The remedy for a file that is an ordinary ONNX model.
-_NOT_OURS = " Another ONNX model is not loaded but trained: OrtGradientRegressor(path), OrtGradientClassifier(path)."
+_NOT_OURS = " To train another ONNX model, use OrtGradientRegressor(path) or OrtGradientClassifier(path)."
 
 
 def _content(model: onnx.ModelProto, header: Mapping[str, Any], tensors: Sequence[onnx.TensorProto]) -> bytes:
@@ -126,8 +127,15 @@ def _content(model: onnx.ModelProto, header: Mapping[str, Any], tensors: Sequenc
         raise ExportError(f"The model does not fit into one ONNX file: {e}") from e
 
 
+def _is_url(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is a URL, from which a Path leaves one slash of two."""
+    return re.match(r"[a-z]\w+:/", os.fsdecode(path)) is not None
+
+
 def _in_folder(path: str | os.PathLike[str]) -> str:
-    return f" Give a name in it: {os.path.join(os.fspath(path), 'model.onnx')!r}." if os.path.isdir(path) else ""
+    if _is_url(path):
+        return " Write a local file, and upload it."
+    return f" Pass a file in it: {os.path.join(os.fspath(path), 'model.onnx')!r}." if os.path.isdir(path) else ""
 
 
 def remove_parts(path: str | os.PathLike) -> None:
@@ -153,7 +161,8 @@ def read(path: str | os.PathLike) -> tuple[onnx.ModelProto, dict[str, Any], dict
     try:
         content = Path(path).read_bytes()
     except OSError as e:
-        raise ModelError(f"The file {os.fspath(path)!r} cannot be read: {e.strerror}.") from e
+        remedy = " Download it first, and pass the path of the file." if _is_url(path) else ""
+        raise ModelError(f"The file {os.fspath(path)!r} cannot be read: {e.strerror}.{remedy}") from e
     size = len(_trailer(b""))
     content, trailer = content[:-size], content[-size:]
     if trailer != _trailer(content):
@@ -167,8 +176,8 @@ def read(path: str | os.PathLike) -> tuple[onnx.ModelProto, dict[str, Any], dict
     proto = graph.read(proto)
     if header["format"] > FORMAT:
         raise ModelError(
-            f"{os.fspath(path)!r} was written by onnxtrain {header['written_by']}, in format {header['format']}; "
-            f"this version reads up to {FORMAT}: install a newer one."
+            f"{os.fspath(path)!r} was written by onnxtrain {header['written_by']} in format {header['format']}, "
+            f"but this version reads formats up to {FORMAT}. Install a newer version."
         )
     tensors = {t.name: onnx.numpy_helper.to_array(t) for t in proto.training_info[0].algorithm.initializer}
     return _without_state(proto), header, tensors | outside
@@ -220,8 +229,8 @@ class Encoder:
                 return {name: pack(value, what)}
         if callable(value) and self.functions:
             return {"function": getattr(value, "__qualname__", type(value).__qualname__)}
-        remedy = " Register it and give its name." if callable(value) else ""
-        raise ExportError(f"A file cannot keep {what}, a {type(value).__name__}: {str(value)[:80]}.{remedy}")
+        remedy = " Register it and pass its name." if callable(value) else ""
+        raise ExportError(f"A file cannot store {what}, of type {type(value).__name__}: {str(value)[:80]}.{remedy}")
 
     def _kinds(self) -> list[tuple[Any, str, Callable[[Any, str], Any]]]:
         return [
@@ -247,7 +256,7 @@ class Encoder:
     def add_tensor(self, value: np.ndarray, what: str) -> int:
         """Add a tensor and return its index."""
         if value.dtype.kind not in "biufc":
-            raise ExportError(f"A file cannot keep {what}, numbers of type {value.dtype}.")
+            raise ExportError(f"A file cannot store {what}, an array of dtype {value.dtype}.")
         number = len(self.tensors)
         self.tensors.append(onnx.numpy_helper.from_array(np.array(value, order="C"), str(number)))
         return number
@@ -255,7 +264,7 @@ class Encoder:
     def _random_state(self, value: np.random.RandomState, what: str) -> Any:
         state = value.get_state(legacy=False)
         if state["bit_generator"] != "MT19937":
-            raise ExportError(f"A file cannot keep {what} of {state['bit_generator']}; use MT19937, or an int.")
+            raise ExportError(f"A file cannot store {what} of {state['bit_generator']}. Use MT19937, or an int.")
         return self.encode(state, what)
 
     def _registered(self, value: Any, registry: Mapping[str, type], what: str) -> list[Any]:
@@ -264,7 +273,7 @@ class Encoder:
             if self.functions:
                 return [type(value).__qualname__, None]
             raise ExportError(
-                f"A file cannot keep {what}, {value!r}: {type(value).__name__} is not registered by a name."
+                f"A file cannot store {what}, {value!r}: {type(value).__name__} is not registered under a name."
             )
         return [name, {f.name: self.encode(getattr(value, f.name), what) for f in fields(value)}]
 
@@ -292,7 +301,7 @@ class Decoder:
             return value
         ((kind, content),) = value.items()
         if kind not in _DECODERS:
-            raise ModelError(f"The file holds a value of kind {kind!r}, which this version of onnxtrain does not know.")
+            raise ModelError(f"The file contains a value of the kind {kind!r}, unknown to this version of onnxtrain.")
         return _DECODERS[kind](self, content)
 
     def tensor(self, number: int) -> np.ndarray:
@@ -318,12 +327,12 @@ class Decoder:
     def _registered(self, content: list[Any], registry: Mapping[str, type]) -> Any:
         name, values = content
         if name not in registry or values is None:
-            raise ModelError(f"The file names {name!r}, which is not registered here; import what registers it first.")
+            raise ModelError(f"The file names {name!r}, which is not registered. Import what registers it first.")
         return registry[name](**{key: self.decode(v) for key, v in values.items()})
 
 
 def _no_function(decoder: Decoder, content: str) -> Any:
-    raise ModelError(f"The file names the function {content!r}, and holds no code: go on by fit(..., resume=True).")
+    raise ModelError(f"The file names the function {content!r} without its code. Continue by fit(..., resume=True).")
 
 
 _DECODERS: dict[str, Callable[[Decoder, Any], Any]] = {

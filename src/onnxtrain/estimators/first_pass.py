@@ -122,7 +122,7 @@ def survey(
     sample = Part(*_joined([part.sample for part in found.values()]))
     if sample.sample_weight is not None and not sample.sample_weight.any():
         raise DataError(
-            f"All {n_rows_of(sample.y)} rows of the sample have weight zero: give more, Parts(source, sample=...)."
+            f"All {n_rows_of(sample.y)} rows of the sample have weight zero. Use more rows: Parts(source, sample=...)."
         )
     if classifies:
         _check_kinds(found)
@@ -151,13 +151,16 @@ def check_length(i: int, part: Part, n_rows: int, *, labelled: bool = True) -> N
     n_features, n_labels = n_rows_of(part.X), n_rows_of(part.y) if labelled else n_rows
     if (n_features, n_labels) != (n_rows, n_rows):
         of_y = f" in X and {n_labels} in y" if labelled else ""
-        raise DataError(f"Part {i} has {n_features} rows{of_y}, n_rows({i}) is {n_rows}.")
+        raise DataError(f"Part {i} must have n_rows({i}) = {n_rows} rows, but has {n_features}{of_y}.")
 
 
 def check_form(i: int, form: tuple[Any, ...], first: int, form_of_first: tuple[Any, ...]) -> None:
     """Raise if the rows of a part differ from the first part in their columns or in being sparse."""
     if form != form_of_first:
-        raise DataError(f"Part {i} has rows of {form}, part {first} of {form_of_first}.")
+        raise DataError(
+            f"All parts must have the same columns or row shape, but part {i} has {form} and part {first} has "
+            f"{form_of_first}."
+        )
 
 
 def shape_of_targets(y: Any) -> tuple[Any, ...]:
@@ -170,14 +173,16 @@ def check_targets(i: int, y: Any, first: int, shape_of_first: tuple[Any, ...]) -
     shape = shape_of_targets(y)
     if shape != shape_of_first:
         found, wanted = (f"({', '.join(map(str, s))}{',' * (len(s) == 1)})" for s in (shape, shape_of_first))
-        raise DataError(f"Part {i} has y of shape {found}, part {first} of {wanted}: they must be alike.")
+        raise DataError(f"All parts must have y of one shape, but part {i} has {found} and part {first} has {wanted}.")
 
 
 def check_weighted(i: int, part: Part, first: int, *, weighted: bool) -> None:
     """Raise if a part has weights but the first part has none, or the reverse."""
     if (part.sample_weight is not None) != weighted:
-        has, had = ("none", "sample weights") if weighted else ("sample weights", "none")
-        raise DataError(f"Part {i} has {has}, part {first} has {had}: give them in all parts, or in none.")
+        has, had = ("none", "some") if weighted else ("some", "none")
+        raise DataError(
+            f"All parts must have sample weights, or none of them, but part {i} has {has} and part {first} has {had}."
+        )
 
 
 def _places(lengths: Sequence[int], n_sample: int) -> Iterator[np.ndarray]:
@@ -230,7 +235,7 @@ def _labels(y: np.ndarray, *, classifies: bool, i: int = 0) -> tuple[np.ndarray,
         except TypeError as e:
             missing = sum(label is None or label != label for label in y.ravel().tolist())
             if missing:
-                raise DataError(f"Part {i} has {missing} rows without a label, None or NaN: leave them out.") from e
+                raise DataError(f"Part {i} has {missing} rows without a label (None or NaN). Leave them out.") from e
             raise DataError(f"Labels must be of one type, numbers or strings: {e}") from e
     return np.stack([y.min(axis=0), y.max(axis=0)]) if y.dtype.kind in "fiub" else y[:1], np.array([len(y), len(y)])
 

@@ -108,11 +108,11 @@ def _validation_data(
         return None
     if rows.X is None or (rows.y is None and not is_parts(rows.X)):
         missing = "X_val" if rows.X is None else "y_val"
-        raise DataError(f"X_val and y_val go together, {missing} is missing: fit(X, y, X_val=..., y_val=...).")
+        raise DataError(f"X_val and y_val go together, but {missing} is missing: fit(X, y, X_val=..., y_val=...).")
     try:
         return given(*rows).further(estimator, model)
     except DataError as e:
-        raise DataError(f"The validation set, X_val and y_val: {e}") from e
+        raise DataError(f"Invalid validation set (X_val, y_val): {e}") from e
 
 
 def train(estimator: OrtGradientEstimator, model: TrainedModel, fit: Fit, n_epochs: int, *listeners: Listener) -> None:

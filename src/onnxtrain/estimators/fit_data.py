@@ -67,7 +67,9 @@ def given(X: Any, y: Any, sample_weight: Any = None) -> GivenArrays | GivenParts
         return GivenArrays(Part(*(in_memory(values, name) for values, name in rows)))
     for name, values in (("y", y), ("sample_weight", sample_weight)):
         if values is not None:
-            raise DataError(f"{name} is given beside rows in parts: read(i) returns (X, y) or (X, y, sample_weight).")
+            raise DataError(
+                f"{name} cannot be passed with rows in parts. Let read(i) return (X, y) or (X, y, sample_weight)."
+            )
     return GivenParts(parts)
 
 
@@ -76,8 +78,8 @@ def at_hand(X: Any, y: Any = None, sample_weight: Any = None) -> Part:
     found = given(X, y, sample_weight)
     if isinstance(found, GivenParts):
         raise ParameterError(
-            "Rows in parts are for fit, predict, score and losses. Elsewhere give the rows of one part at a time, "
-            "X, y = parts.read(i)[:2]."
+            "Only fit, partial_fit, predict, score and losses take rows in parts. Elsewhere, pass the rows of one part "
+            "at a time: X, y = parts.read(i)[:2]."
         )
     return found.sample
 
@@ -106,7 +108,7 @@ def labelled(X: Any, y: Any, sample_weight: Any = None) -> Iterator[Part]:
     counts = False
     for part in parts:
         if part.y is None:
-            raise DataError("The rows have no y: give their labels, as in score(X, y) and losses(X, y).")
+            raise DataError("y is missing. Pass the labels of the rows: score(X, y) or losses(X, y).")
         counts = counts or part.sample_weight is None or bool(np.any(as_array(part.sample_weight) != 0))
         yield part
     if not counts:
@@ -122,10 +124,10 @@ def joined(values: Iterator[Any]) -> Any:
 
 
 #: The reason of the error and the remedy.
-_NOT_BALANCED = "class_weight='balanced' of several labels a row is not for rows in parts: give weights."
+_NOT_BALANCED = "class_weight='balanced' is not available for multilabel targets in parts. Pass the weights."
 _NOT_BALANCED_POSITIONS = (
-    "class_weight='balanced' of positions is that of the sample, and there are more rows: give the weights as a "
-    "dictionary, or a larger sample, Parts(source, sample=...)."
+    "class_weight='balanced' for labels with positions is computed from the sample, but there are more rows. Pass the "
+    "weights as a dictionary, or use a larger sample: Parts(source, sample=...)."
 )
 
 
@@ -169,7 +171,7 @@ class GivenParts:
     def surveyed(self, estimator: OrtGradientEstimator) -> SurveyedParts:
         """Return the rows after a first pass over the parts, see :func:`~onnxtrain.estimators.first_pass.survey`."""
         if self.parts.classes is not None and not estimator._classifies:
-            raise ParameterError("classes= is for classifiers, a regressor has none.")
+            raise ParameterError("classes= is only for classifiers. Leave it out for a regressor.")
         balanced = getattr(estimator, "class_weight", None) == "balanced"
         found = survey(
             replace(self.parts, classes=None) if balanced else self.parts,
@@ -330,12 +332,12 @@ class _Reader:
         """Raise a DataError if the parts or their lengths have changed since the fit began."""
         if len(self.parts) != len(self.lengths):
             raise DataError(
-                f"The source has {len(self.parts)} parts, it had {len(self.lengths)} when the fit began: rows that "
-                "come later are for partial_fit."
+                f"The source has {len(self.parts)} parts, but had {len(self.lengths)} when the fit began. Pass rows "
+                "that come later to partial_fit."
             )
         for i, n_rows in enumerate(self.lengths):
             if (now := self.parts.n_rows(i)) != n_rows:
-                raise changed(i, f"n_rows({i}) is {now}, it was {n_rows}")
+                raise changed(i, f"n_rows({i}) is {now}, but was {n_rows}")
 
     def check(self, i: int, part: Part) -> TrainingData:
         """Check a part and return its rows after the frozen front of the model."""
@@ -358,7 +360,7 @@ class _Reader:
         given = np.ones(len(y), dtype) if sample_weight is None else sample_weight
         weight = check_sample_weight(given, y, dtype, keep=True)
         if self.constant is not None and np.any(weight != self.constant):
-            raise DataError(f"the sample weights have changed during the fit: all were {self.constant:g}.")
+            raise DataError(f"the sample weights have changed during the fit; all of them were {self.constant:g}.")
         if not self.weighted and not self.by_label:
             return None
         return self.estimator._targets.weigh(y, weight, self.counts)
@@ -416,7 +418,7 @@ def _say(estimator: OrtGradientEstimator, found: Survey) -> None:
         n = n_rows_of(found.sample.y)
         print(
             f"{type(model).__name__} is fitted on {n:,} of {sum(found.sizes):,} rows, spread over the parts; "
-            "training goes on from there on all of them."
+            "training then continues on all rows."
         )
 
 
@@ -437,8 +439,8 @@ def hold_out(
         )
     except ValueError as e:
         raise DataError(
-            f"early_stopping=True holds out validation_fraction={fraction} of the {len(data.rows)} rows, which cannot "
-            f"be: {e} Set early_stopping=False, or give a validation set, fit(X, y, X_val=..., y_val=...)."
+            f"early_stopping=True cannot hold out validation_fraction={fraction} of {len(data.rows)} rows: {e} Set "
+            "early_stopping=False, or pass a validation set: fit(X, y, X_val=..., y_val=...)."
         ) from e
     return data.subset(train), data.subset(held_out)
 
@@ -491,7 +493,7 @@ def _checked(
         raise DataError(f"This {name} estimator requires y to be passed, but the target y is None: fit(X, y).")
     if scipy.sparse.issparse(y) and not estimator._classifies:
         raise DataError(
-            "y is sparse, the targets of a regressor are an array: give y.toarray(), or y.toarray().ravel()."
+            "The y of a regressor must be an array, got a sparse matrix. Pass y.toarray() or y.toarray().ravel()."
         )
     y = as_array(y, "y") if hasattr(y, "detach") else y  # a tensor
     reset, dtype = model is None, floats_of(estimator.dtype)

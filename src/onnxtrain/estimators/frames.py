@@ -122,7 +122,7 @@ class InputForm:
         X, y = self._as_only_column(X), not_nullable(y)
         if isinstance(X, (list, tuple)) and X and isinstance(X[0], Mapping):
             columns = "{name: [row[name] for row in X] for name in X[0]}" if self.shapes else "pandas.DataFrame(X)"
-            raise DataError(f"X is a list of dictionaries, one a row: give the columns of all rows, X = {columns}.")
+            raise DataError(f"X is a list of dictionaries, one per row. Pass the columns of all rows: X = {columns}.")
         if not self.by_name:
             return check_X_y(
                 estimator,
@@ -177,11 +177,11 @@ class InputForm:
             axis = self.axes.get(name, 0) if isinstance(X, Mapping) else 0
             if not column.ndim:
                 raise DataError(
-                    f"X[{name!r}] is the scalar {X[name]!r}: give an array with one entry a row, or fix it for all "
-                    f"rows by inputs={{{name!r}: {X[name]!r}}} of the estimator."
+                    f"X[{name!r}] must be an array with one entry per row, got the scalar {X[name]!r}. To use it for "
+                    f"all rows, set inputs={{{name!r}: {X[name]!r}}} on the estimator."
                 )
             if column.ndim <= axis:
-                raise DataError(f"X[{name!r}] has {column.ndim} axes, the model takes the rows on axis {axis}.")
+                raise DataError(f"X[{name!r}] must have its rows on axis {axis}, but has only {column.ndim} axes.")
             columns[name] = np.moveaxis(column, axis, 0) if axis else column
         self._check_lengths(columns, X)
         return columns
@@ -192,8 +192,8 @@ class InputForm:
         axes = self.axes if isinstance(X, Mapping) else {}
         found = ", ".join(f"{name} has {x.shape[0]} on axis {axes.get(name, 0)}" for name, x in columns.items())
         raise DataError(
-            f"X has inconsistent numbers of samples: {found}. batch_axis={{name: axis}} of the estimator says on which "
-            "axis the model takes the rows of an input; inputs={name: value} fixes one for all rows."
+            f"X has inconsistent numbers of samples: {found}. If the model takes the rows of an input on another axis, "
+            "set batch_axis={name: axis} on the estimator. To use one value for all rows, set inputs={name: value}."
         )
 
     def exact(self, X: ArrayLike, rows: Features) -> Features:
@@ -264,20 +264,21 @@ def _check_kind(estimator: Estimator, X: object) -> None:
     source = estimator.estimator
     model = "a linear model" if source is None else type(source).__name__
     if X is None:
-        raise DataError("X is None: give the rows, an array or a frame of shape (n_samples, n_features).")
+        raise DataError("X is None. Pass the rows, an array or a frame of shape (n_samples, n_features).")
     if isinstance(X, (str, os.PathLike)):
         raise DataError(
-            f"X is the text {os.fspath(X)!r}: read the file, as pandas.read_csv does, and give its columns."
+            f"X must be an array or a frame, got the string {os.fspath(X)!r}. Read the file, for example with "
+            "pandas.read_csv, and pass its columns."
         )
     if isinstance(X, (Mapping, Inputs)) and not scipy.sparse.issparse(X) and not is_onnx(source):
         raise DataError(
-            f"X is of type {type(X).__name__}, {model} takes a table: give an array or a frame, pandas.DataFrame(X). "
-            "Columns by name are for ONNX models of several inputs."
+            f"X must be an array or a frame for {model}, got {type(X).__name__}. Pass pandas.DataFrame(X). Only ONNX "
+            "models with several inputs take columns by name."
         )
     if not any(hasattr(X, name) for name in ("__array__", "__getitem__", "__dataframe__", "__dlpack__", "shape")):
         raise DataError(
-            f"X is of type {type(X).__name__}, whose rows cannot be taken by number: give an array or a frame, "
-            "or each batch to partial_fit."
+            f"X must be an array or a frame, got {type(X).__name__}, whose rows cannot be indexed. Convert it, or pass "
+            "each batch to partial_fit."
         )
 
 
@@ -405,12 +406,13 @@ def check_named(
 
 def _check_no_gaps(X: Frame) -> None:
     """Raise a DataError for integer or boolean columns with missing values, which numpy arrays cannot represent."""
-    gaps = [str(name) for name, dtype in X.dtypes.items() if dtype.kind in "iub" and X[name].isna().to_numpy().any()]
+    gaps = [name for name, dtype in X.dtypes.items() if dtype.kind in "iub" and X[name].isna().to_numpy().any()]
     if gaps:
+        types = ", ".join(f"{name!r}: float" for name in gaps)
         raise DataError(
-            f"Missing values in the columns {', '.join(gaps)} of integers or booleans: ONNX has no such type, but "
-            "for floats it has: give them in fit and in predict, X.astype({name: float}). Or fit on rows some "
-            "of which lack these values, so that scikit-learn runs the steps that fill them in."
+            f"Missing values in the integer or boolean columns {', '.join(map(str, gaps))}: ONNX has them only for "
+            f"floats. Use X.astype({{{types}}}) in fit and in predict. Or fit on rows some of which lack these values, "
+            "so that scikit-learn runs the steps that fill them in."
         )
 
 
@@ -439,7 +441,7 @@ def warn_of_unknown(X: Any, inputs: Collection[str]) -> None:
     unknown = [name for name in names if name not in inputs]
     if unknown and (by_name or len(unknown) < len(names)):  # a frame with arbitrary names may be a single input
         warn(
-            f"The model does not take the columns {', '.join(unknown)} of X: they have no effect. "
+            f"The model ignores the columns {', '.join(unknown)} of X, which are not among its inputs. "
             f"Its inputs are {', '.join(inputs)}."
         )
 
@@ -448,13 +450,13 @@ def _check_names_given(inputs: Collection[str]) -> None:
     """Raise a DataError if rows have no names but the model has several inputs."""
     if len(inputs) > 1:
         raise DataError(
-            f"The model has the inputs {', '.join(inputs)}: give X as a dictionary or a DataFrame by these names, or "
-            "as onnxtrain.Inputs; texts become such a dictionary by their tokenizer."
+            f"The model has several inputs: {', '.join(inputs)}. Pass X as a dictionary or a DataFrame with these "
+            "names, or as onnxtrain.Inputs. A tokenizer makes such a dictionary of strings."
         )
 
 
 def _no_column(name: str, names: Collection[str]) -> DataError:
-    return DataError(f"The model has an input {name!r}, X has no column of that name. {did_you_mean(name, names)}")
+    return DataError(f"X has no column {name!r}, which is an input of the model. {did_you_mean(name, names)}")
 
 
 def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[str, tuple]) -> dict[str, np.ndarray]:
@@ -469,7 +471,7 @@ def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[s
     if len(inputs) == 1 and not isinstance(X, Mapping) and not set(inputs) & set(names):
         return {name: _as_matrix(X, dtype, shapes[name]) for name, dtype in inputs.items()}
     if not names:
-        raise DataError(f"The model has the inputs {', '.join(inputs)}: give X as a DataFrame with these columns.")
+        raise DataError(f"X must be a DataFrame with the columns {', '.join(inputs)}, the inputs of the model.")
     feeds = {}
     for name, dtype in inputs.items():
         if name not in names:
@@ -495,8 +497,8 @@ def _as_fitted(name: str, column: np.ndarray, dtype: np.dtype) -> np.ndarray:
         if dtype.kind not in "iu":
             raise
         raise DataError(
-            f"{e} It held integers in fit: for missing values or fractions give floats in fit and in predict, "
-            f"X.astype({{{name!r}: float}})."
+            f"{e} It contained integers in fit. For missing values or fractions, use X.astype({{{name!r}: float}}) in "
+            "fit and in predict."
         ) from e
 
 
@@ -517,7 +519,10 @@ def _as_matrix(X: npt.ArrayLike, dtype: np.dtype, shape: tuple) -> np.ndarray:
     """Return the columns of a numeric frame as the only input of a model."""
     found: Any = X
     if is_frame(X):
-        found = found.to_numpy(dtype, **(dict(na_value=np.nan) if dtype.kind == "f" else {}))  # of nullable columns
+        odd = any(kind.kind in "mMc" for kind in X.dtypes)  # pandas would take durations, and real parts alone
+        with as_data_error(X):
+            found = found.astype(object) if odd else found
+            found = found.to_numpy(dtype, **(dict(na_value=np.nan) if dtype.kind == "f" else {}))  # of nullable columns
     rows = np.ascontiguousarray(np.asarray(found), dtype=dtype)
     check_features(rows, shape, "the model takes")
     return rows

@@ -56,20 +56,20 @@ class Inputs:
     def __init__(self, /, *unnamed: Any, **inputs: Any):
         if unnamed:
             raise ArgumentTypeError(
-                f"Inputs takes each input by its name, Inputs(input_ids=..., attention_mask=...), got "
-                f"{type(unnamed[0]).__name__} without a name. A dictionary is given as Inputs(**inputs); the array of "
-                "a model with one input goes to fit and predict as it is."
+                f"Inputs takes each input by name, Inputs(input_ids=..., attention_mask=...), got "
+                f"{type(unnamed[0]).__name__} without a name. Pass a dictionary as Inputs(**inputs), and the array of "
+                "a model with one input directly to fit and predict."
             )
         if not inputs:
-            raise DataError("Inputs has no input: name each one, Inputs(input_ids=..., attention_mask=...).")
+            raise DataError("Inputs requires at least one input: Inputs(input_ids=..., attention_mask=...).")
         self._inputs = inputs
         counts = {name: _n_rows(name, values) for name, values in inputs.items()}
         if len(set(counts.values())) > 1:
             found = ", ".join(f"{name} has {n}" for name, n in counts.items())
             raise DataError(
-                f"The inputs have inconsistent numbers of samples: {found}. Rows are the first axis of each one; "
-                "np.moveaxis(values, axis, 0) puts them there. A value that is the same for all rows is a parameter "
-                "of the estimator, inputs={name: value}."
+                f"The inputs have inconsistent numbers of samples: {found}. The first axis of each input must be the "
+                "rows; use np.moveaxis(values, axis, 0). If a value is the same for all rows, set "
+                "inputs={name: value} on the estimator."
             )
         self.shape = (next(iter(counts.values())), len(inputs))
 
@@ -101,7 +101,7 @@ class Inputs:
         if isinstance(key, tuple):  # scikit-learn indexes rows by X[rows, ...]
             key, *others = key
             if any(part is not Ellipsis and part != slice(None) for part in others):
-                raise DataError("Rows of Inputs are cut along their first axis only.")
+                raise DataError("Inputs can only be sliced along the first axis.")
         if isinstance(key, (int, np.integer)):
             return {name: part[0] for name, part in self[[range(len(self))[key]]]._inputs.items()}
         rows = _positions(key, len(self))
@@ -112,8 +112,8 @@ class Inputs:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         raise DataError(
-            f"Inputs holds {', '.join(self._inputs)} and is no array: it goes through splits, searches and pipelines "
-            "as it is, not through estimators and functions that compute with one array."
+            f"Inputs ({', '.join(self._inputs)}) cannot become one array. Use it in splits, searches and pipelines, "
+            "not in estimators and functions that compute with one array."
         )
 
     def __repr__(self) -> str:
@@ -122,15 +122,15 @@ class Inputs:
 
 def _n_rows(name: str, values: Any) -> int:
     if isinstance(values, (str, bytes, Mapping)) or not (hasattr(values, "__len__") or hasattr(values, "shape")):
-        raise DataError(f"Inputs: {name} is {values!r:.80}, which has no rows. {_fixed(name)}")
+        raise DataError(f"The input {name!r} must have rows, got {values!r:.80}. {_fixed(name)}")
     shape = getattr(values, "shape", None)
     if shape is not None and not len(shape):
-        raise DataError(f"Inputs: {name} is the scalar {values!r:.80}. {_fixed(name)}")
+        raise DataError(f"The input {name!r} must have rows, got the scalar {values!r:.80}. {_fixed(name)}")
     return len(values) if shape is None else int(shape[0])
 
 
 def _fixed(name: str) -> str:
-    return f"A value that is the same for all rows is a parameter of the estimator, inputs={{{name!r}: ...}}."
+    return f"If a value is the same for all rows, set inputs={{{name!r}: ...}} on the estimator."
 
 
 def _positions(key: Any, n: int) -> slice | np.ndarray:
@@ -140,7 +140,7 @@ def _positions(key: Any, n: int) -> slice | np.ndarray:
     rows = np.asarray(key)
     if rows.dtype == bool:
         if rows.shape != (n,):
-            raise DataError(f"A mask of shape {rows.shape} does not choose among {n} rows.")
+            raise DataError(f"The mask must have shape ({n},), got {rows.shape}.")
         return np.flatnonzero(rows)
     return np.arange(n)[rows.astype(np.int64) if rows.size == 0 else rows]
 

@@ -44,7 +44,7 @@ class InspectableEstimator(OrtGradientEstimator):
         {'coef': [2.0], 'intercept': [1.0]}
         """
         if not self.__sklearn_is_fitted__():
-            raise AttributeError(f"{type(self).__name__} has weights_ once it is fitted: call fit.")
+            raise AttributeError(f"{type(self).__name__} has no weights_ before it is fitted. Call fit first.")
         self._trained = self._trained.to_be_shown()
         return self._trained.weights
 
@@ -62,7 +62,7 @@ class InspectableEstimator(OrtGradientEstimator):
         <History of 3 epochs: stopped after 3 of 30; a callback asked for it>
         """
         if not self.__sklearn_is_fitted__():
-            raise AttributeError(f"{type(self).__name__} has history_ once it is fitted: call fit.")
+            raise AttributeError(f"{type(self).__name__} has no history_ before it is fitted. Call fit first.")
         return history_of(self._state)
 
     def summary(self) -> Summary:
@@ -130,11 +130,11 @@ class InspectableEstimator(OrtGradientEstimator):
         estimator = self._trained.source.estimator if self.__sklearn_is_fitted__() else None
         if estimator is None:
             raise AttributeError(
-                f"{type(self).__name__} has {name} once it is fitted, and has trained an estimator of scikit-learn "
-                f"with {name}; weights_ holds what any model has learned."
+                f"{type(self).__name__} has {name} only after it was fitted with a scikit-learn estimator that has "
+                f"{name}. Use weights_ for the learned weights of any model."
             )
         if not hasattr(estimator, name):
-            raise AttributeError(f"{type(estimator).__name__} has no {name}: weights_ holds what was trained.")
+            raise AttributeError(f"{type(estimator).__name__} has no {name}. Use weights_ for the trained weights.")
         return getattr(self.to_sklearn(), name)
 
     @property

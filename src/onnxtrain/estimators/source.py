@@ -207,6 +207,13 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
             f"estimator is itself an {name}. Pass its model, which get_trained_onnx() or to_sklearn() returns, or "
             "continue its training with warm_start=True or partial_fit."
         )
+    inner = getattr(estimator, "estimator", None)
+    inner = inner.steps[-1][1] if isinstance(inner, Pipeline) and inner.steps else inner
+    if hasattr(estimator, "refit") and type(inner).__module__.startswith("onnxtrain."):
+        name, search = type(inner).__name__, type(estimator).__name__
+        raise ParameterError(
+            f"estimator is a {search} around an {name}. Put the search outside: {search}({name}(...), ...)."
+        )
     if is_estimator(estimator) and hasattr(estimator, "fit"):
         kind = get_tags(estimator).estimator_type
         if kind is None and not hasattr(estimator, "predict"):

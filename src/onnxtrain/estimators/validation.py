@@ -183,15 +183,22 @@ _FOR_DATES = (
     ". The rows contain dates, but the model takes numbers. Replace a column of dates by its days, "
     "(X['date'] - pandas.Timestamp('2020-01-01')).dt.days, or leave it out."
 )
+_FOR_COMPLEX = ". Pass real and imaginary parts as columns: numpy.c_[X.real, X.imag] or numpy.c_[y.real, y.imag]."
 
 #: The messages of numpy and pandas about a value that is no number.
 _NO_NUMBER = re.compile(r"float\(\) argument must be|DType|Cannot cast|setting an array element")
+
+#: The matrix that scikit-learn prints after its message about complex values.
+_MATRIX = re.compile(r"(?<=Complex data not supported)\n.*", re.DOTALL)
 
 #: The remedy for invalid rows or targets, by a part of scikit-learn's message.
 _REMEDIES = {
     "could not convert string": _FOR_TEXT,
     "DateTime64DType": _FOR_DATES,
     "'Timestamp'": _FOR_DATES,
+    "'Timedelta'": ". Durations become numbers by pandas.to_timedelta(values).total_seconds().",
+    "not 'dict'": ". Make columns of the entries of dictionaries: pandas.DataFrame(dictionaries).",
+    "not 'complex'": _FOR_COMPLEX,
     "Input y contains": " Leave out the rows without a target: known = numpy.isfinite(y), fit(X[known], y[known]).",
     "Input contains NaN": (
         ". The NaN is in y. Leave out the rows without a label: known = ~pandas.isna(y), fit(X[known], y[known])."
@@ -206,7 +213,7 @@ _REMEDIES = {
         "pad={name: value} for an ONNX model that takes sequences."
     ),
     "at least one array or dtype is required": ": X has no columns.",
-    "Complex data not supported": "\nPass real and imaginary parts as columns: numpy.hstack([X.real, X.imag]).",
+    "Complex data not supported": _FOR_COMPLEX,
     "float() argument must be": (
         ". To learn classes, for example intervals of numbers, pass y.astype(str) to OrtGradientClassifier."
     ),
@@ -259,7 +266,8 @@ def as_data_error(X: object = None) -> Iterator[None]:
         said = _of_columns(X) if _NO_NUMBER.search(str(e)) and _is_about(X, str(e)) else ""
         if not said:
             remedy = next((remedy for part, remedy in _REMEDIES.items() if part in str(e)), "")
-            said = (str(e).removesuffix(".") if remedy.startswith(".") else str(e)) + remedy
+            found = _MATRIX.sub("", str(e))
+            said = (found.removesuffix(".") if remedy.startswith(".") else found) + remedy
         raise (ArgumentTypeError if isinstance(e, TypeError) else DataError)(said) from e
 
 
@@ -278,6 +286,12 @@ def _of_columns(X: object) -> str:
         )
     if objects := object_columns(X):
         name, kind = next(iter(objects.items()))
+        if kind in ("dict", "list", "ndarray", "tuple"):
+            of_entries = f"pandas.DataFrame(X[{name!r}].tolist(), index=X.index).add_prefix('{name}_')"
+            return (
+                f"X contains values of type {kind} in {name!r}, but the model takes numbers. Make columns of their "
+                f"entries: X.drop(columns={name!r}).join({of_entries})."
+            )
         return (
             f"X contains values of type {kind} in {name!r}, but the model takes numbers. Convert them to numbers, or "
             f"to strings for an encoder, X.astype({{{name!r}: str}}), or leave the column out."
