@@ -107,10 +107,12 @@ def find_columns(output: str, shape: Sequence[int | None], target: Sequence[int]
         )
     if fitting:
         return Columns(None, 0)
+    axis, or_values = f", class_axis={told}", ""
+    if told is None:
+        axis, or_values = "", ", or one value per entry (the shape of the output)"
     raise DataError(
         f"y has shape {_written((None, *target))}, but the output {output!r} has shape {_written(shape)}. y must have "
-        f"one label per position (the shape of the output without its class axis"
-        f"{'' if told is None else f', class_axis={told}'}), or one value per entry (the shape of the output)."
+        f"one label per position (the shape of the output without its class axis{axis}){or_values}."
     )
 
 

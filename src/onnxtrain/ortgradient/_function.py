@@ -407,7 +407,8 @@ def _receiver(cache: Any, what: str) -> Any:
     if cache is None:
         return None
     if not isinstance(cache, native.OrtValueVector) or len(cache):
-        raise DataError(f"{what} must be an empty OrtValueVector, got a {type(cache).__name__}.")
+        found = "one with values" if isinstance(cache, native.OrtValueVector) else f"a {type(cache).__name__}"
+        raise DataError(f"{what} must be an empty OrtValueVector, got {found}.")
     return cache
 
 
