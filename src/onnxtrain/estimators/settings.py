@@ -193,7 +193,7 @@ def _device(estimator: OrtGradientEstimator) -> Device:
     """Return the device, after checking that it is available and supports products of the requested type."""
     device = find_device(estimator.device)
     if estimator.dtype == "bfloat16" and not device.capabilities.bfloat16:
-        raise DeviceError("dtype='bfloat16' needs device='cuda': onnxruntime has no bfloat16 products on a CPU.")
+        raise DeviceError("dtype='bfloat16' needs device='cuda': onnxruntime has bfloat16 products only there.")
     if estimator.dtype == "float64" and not device.capabilities.float64:
         raise DeviceError(f"device={estimator.device!r} does not support float64. Set dtype='float32'.")
     return device
