@@ -144,7 +144,7 @@ def test_an_exporter_that_is_missing_is_named(monkeypatch):
 
 def check_lines(model, tmp_path, monkeypatch, names, rows=X, **params):
     """The error has lines that export, which are run here, and the name of the file."""
-    with pytest.raises(ParameterError, match="Export it, and give the file:") as raised:
+    with pytest.raises(ParameterError, match="Export it, and pass the file:") as raised:
         OrtGradientClassifier(model).fit(rows, KIND)
     lines = [line.strip() for line in str(raised.value).split("\n")[1:]]
     monkeypatch.chdir(tmp_path)
@@ -242,7 +242,7 @@ def test_the_line_of_pytorch_fits_tokens(ragged, tmp_path, monkeypatch):
 
 def test_a_network_that_has_a_dtype_is_not_taken_for_rows():
     attributes = {"__module__": "keras.src.models.sequential", "dtype": "float32", "inputs": None}
-    with pytest.raises(ParameterError, match=r"got Sequential\. Export it, and give the file:"):
+    with pytest.raises(ParameterError, match=r"got Sequential\. Export it, and pass the file:"):
         OrtGradientClassifier(type("Sequential", (), attributes)()).fit(X, KIND)
 
 
@@ -300,7 +300,7 @@ def test_a_booster_without_its_estimator(library, tmp_path, monkeypatch):
     case = BOOSTED["LightGBM" if library == "lightgbm" else "XGBoost"]
     fitted = boosted(*case[:3]).fit(X, SIZE)
     booster = fitted.booster_ if library == "lightgbm" else fitted.get_booster()
-    with pytest.raises(ParameterError, match="Export it, and give the file:") as raised:
+    with pytest.raises(ParameterError, match="Export it, and pass the file:") as raised:
         OrtGradientRegressor(booster).fit(X, SIZE)
     line = str(raised.value).rsplit("\n", 2)[1].strip()
     monkeypatch.chdir(tmp_path)
