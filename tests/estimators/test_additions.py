@@ -149,6 +149,17 @@ def test_a_classifier_is_trained_and_written_back(name):
     close(getattr(tuned, method)(WINE), getattr(back, method)(WINE))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_small_probabilities_of_a_gaussian_process_keep_their_digits(dtype):
+    fitted = CLASSIFIERS["gaussian process, scaled"][0].fit(WINE, KIND)
+    for part in fitted[-1].base_estimator_.estimators_:
+        part.pi_ = part.pi_ + 0.07  # training may lower the scores of all classes; the probabilities are normalized
+    sums = sum(part.predict_proba(fitted[0].transform(WINE))[:, 1] for part in fitted[-1].base_estimator_.estimators_)
+    assert sums.min() < 1e-3
+    tuned = OrtGradientClassifier(fitted, max_iter=0, dtype=dtype).fit(WINE, KIND)
+    close(tuned.predict_proba(WINE), fitted.predict_proba(WINE))
+
+
 def test_of_a_kernel_ridge_the_dual_coefficients_are_trained():
     fitted = KernelRidge(kernel="rbf").fit(X, Y)
     tuned = OrtGradientRegressor(fitted, max_iter=2, random_state=0).fit(X, Y)

@@ -146,36 +146,39 @@ def _logistic_mean(op: Nodes, mean: ir.Value, variance: ir.Value) -> ir.Value:
 
     The coefficients have both signs and magnitudes up to 3500, and their sum is one, so float32 would lose four digits.
     Instead, the differences :math:`\mathrm{erf}(a_i) - \mathrm{erf}(a_0)` are computed as integrals between the close
-    a_i.
+    a_i. The smaller of p and 1 - p is computed, because small probabilities of several classes are normalized and need
+    all their digits.
     """
     lambdas, coefs = LAMBDAS.ravel().tolist(), COEFS.ravel().tolist()
     middle, total = lambdas[1], sum(coefs)
+    size = op.Abs(mean)
 
     def denominator(value: float) -> ir.Value:
         return op.Sqrt(op.Add(op.Mul(variance, 2 * value**2), 1.0))
 
     d0 = denominator(middle)
-    a0 = op.Mul(op.Div(mean, d0), middle)
-    terms = [op.Mul(_density(op, None, op.Clip(a0, -_FAR, _FAR), 32), total)]
+    a0 = op.Mul(op.Div(size, d0), middle)
+    rest = op.Max(op.Sub(_FAR, a0), 0.0)
+    terms = [op.Mul(_density(op, a0, rest, 32), total)]
     for value, coef in zip(lambdas, coefs, strict=True):
         if value == middle:
             continue
         d = denominator(value)
         # a - a0 without cancellation: value d0 - middle d is the difference of the squares over the sum
         both = op.Mul(op.Mul(d, d0), op.Add(op.Mul(d0, value), op.Mul(d, middle)))
-        gap = op.Mul(op.Div(mean, both), value**2 - middle**2)
-        terms.append(op.Mul(_density(op, a0, gap, 4), coef))
-    return op.Mul(op.Add(op.Sum(*terms), total), 0.5)
+        gap = op.Mul(op.Div(size, both), value**2 - middle**2)
+        terms.append(op.Mul(_density(op, a0, gap, 8), -coef))
+    smaller = op.Mul(op.Sum(*terms), 0.5)
+    return op.Where(op.Less(mean, 0.0), smaller, op.Sub(total, smaller))
 
 
 #: erf is 1 from here on, even in float64.
 _FAR = 6.0
 
 
-def _density(op: Nodes, start: ir.Value | None, gap: ir.Value, n_nodes: int) -> ir.Value:
+def _density(op: Nodes, start: ir.Value, gap: ir.Value, n_nodes: int) -> ir.Value:
     """Return ``erf(start + gap) - erf(start)`` by Gauss-Legendre quadrature; onnxruntime has no Erf for float64."""
     nodes, weights = np.polynomial.legendre.leggauss(n_nodes)
-    t = op.Mul(gap, op.constant((nodes[None] + 1) / 2))
-    t = t if start is None else op.Add(start, t)
+    t = op.Add(start, op.Mul(gap, op.constant((nodes[None] + 1) / 2)))
     mean = op.MatMul(op.Exp(op.Neg(op.Mul(t, t))), op.constant(weights[:, None] / math.sqrt(math.pi)))
     return op.Mul(gap, mean)
