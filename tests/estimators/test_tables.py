@@ -456,6 +456,7 @@ TABLES = {
         SPENT,
     ),
     "dictionaries": (make_pipeline(DictVectorizer(), MaxAbsScaler(), LogisticRegression()), DICTS, BOUGHT),
+    "array of dictionaries": (make_pipeline(DictVectorizer(), LogisticRegression()), np.array(DICTS), BOUGHT),
     "tokens": (make_pipeline(FeatureHasher(32, input_type="string"), LogisticRegression()), TOKENS, BOUGHT),
     # other containers
     "polars": (

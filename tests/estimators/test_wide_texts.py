@@ -48,6 +48,15 @@ def test_memory_is_that_of_the_sparse_matrix():
     assert found["grown"] < 3 * found["matrix"]  # one batch of 200 rows, dense, is 160 MB
 
 
+def test_memory_beside_a_small_matrix_is_small():
+    X = scipy.sparse.random(300, 70_000, 1e-3, random_state=0, format="csr", dtype=np.float32)
+    tuned = OrtGradientClassifier(LogisticRegression(), max_iter=1, random_state=0).fit(X, np.arange(300) % 2)
+    _, inputs = tuned._trained._predictor()
+    assert inputs["coef"] is tuned.weights_["coef"]  # a session would hold the column sixteen times
+    rows = tuned._trained.data(X, np.zeros((300, 1), np.int64))
+    assert rows.dense_at_once * 4 * 70_000 <= 2**22
+
+
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("params", [{}, {"solver": "sgd", "accumulate": 2}, {"average": True, "shuffle": False}])
 def test_pieces_of_a_batch_make_the_same_steps(params, weighted, monkeypatch):

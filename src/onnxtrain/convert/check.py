@@ -198,7 +198,10 @@ def _ends_in_trees(estimator: BaseEstimator) -> bool:
 
 
 def _are_equal(exact: Any, rounded: Any) -> bool:
-    return bool(exact.equals(rounded) if by_column(exact) else np.array_equal(exact, rounded, equal_nan=True))
+    if by_column(exact):
+        return bool(exact.equals(rounded))
+    pair = (exact.data, rounded.data) if hasattr(exact, "toarray") else (exact, rounded)
+    return np.array_equal(*pair, equal_nan=True)
 
 
 def answer(estimator: BaseEstimator, X: Any, answers: Answers, method: str) -> Any:
@@ -253,12 +256,17 @@ def _check_scores(
 
 
 def _ask(estimator: BaseEstimator, method: str, X: Any, answers: Answers) -> Any:
-    """Return the result of a method, which is called once; X need not have column names."""
+    """Return the result of a method, which is called once; X need not have column names, and may be sparse."""
     if method not in answers:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
-                answers[method] = getattr(estimator, method)(X)
+                try:
+                    answers[method] = getattr(estimator, method)(X)
+                except (TypeError, ValueError):  # a member that was fitted on dense columns
+                    if not hasattr(X, "toarray"):
+                        raise
+                    answers[method] = getattr(estimator, method)(X.toarray())
             except Exception as e:  # any class: third-party steps may ask for columns by name, KMeans for float64
                 raise ConversionError(
                     f"{type(estimator).__name__}.{method} failed on the rows as an array: {e!r}"

@@ -22,8 +22,8 @@ COMPARED_ROWS = 200
 #: times; and the number of rows from which the digits of a column are counted.
 _BETWEEN, _MEASURED = 2000, 20_000
 
-#: The largest number of entries of generated rows, or of sparse rows made dense.
-_DENSE = 2**21
+#: The largest number of entries of generated rows, and of sparse rows made dense.
+_GENERATED, _DENSE = 2**21, 2**20
 
 
 def by_column(X: Any) -> bool:
@@ -113,16 +113,21 @@ def feeds_of(onx: onnx.ModelProto, X: Any) -> Mapping[str, np.ndarray]:
 
 def _typed(x: Any, entry: onnx.ValueInfoProto) -> np.ndarray:
     """Return values in the type of an input."""
+    x = x.toarray() if hasattr(x, "toarray") else x
     return np.asarray(x, dtype=onnx.helper.tensor_dtype_to_np_dtype(entry.type.tensor_type.elem_type))
 
 
 def as_float64(X: Any) -> Any:
-    """Return the rows as scikit-learn takes them; a numeric matrix becomes a float64 array."""
+    """Return the rows as scikit-learn takes them; a numeric matrix becomes float64."""
+    if hasattr(X, "toarray"):
+        return X.astype(np.float64)
     return X if by_column(X) else np.asarray(X, dtype=np.float64)
 
 
 def as_float32(X: Any) -> Any:
-    """Return the rows rounded as a float32 graph sees them; a numeric matrix becomes an array."""
+    """Return the rows rounded as a float32 graph sees them; a numeric matrix becomes float64."""
+    if hasattr(X, "toarray"):
+        return X.astype(np.float32).astype(np.float64)
     if not by_column(X):
         return np.asarray(X, dtype=np.float32).astype(np.float64)
     floats = {name: dtype for name, dtype in X.dtypes.items() if dtype.kind == "f"}
@@ -130,10 +135,10 @@ def as_float32(X: Any) -> Any:
 
 
 def some_rows(X: Any, n_rows: int) -> Any:
-    """Return dense rows, evenly spread over X, on which graph and estimator are compared."""
+    """Return rows, evenly spread over X, on which graph and estimator are compared."""
     chosen = spread(np.shape(X)[0], at_most(X, n_rows))
     if hasattr(X, "toarray"):
-        return X[chosen].toarray()
+        return X.tocsr()[chosen]
     return X.iloc[chosen] if hasattr(X, "iloc") else np.asarray(X)[chosen]
 
 
@@ -149,7 +154,7 @@ def rows_between(X: Any) -> Any:
     if hasattr(X, "toarray"):
         return None
     X = some_rows(X, _MEASURED)
-    n_rows = min(_BETWEEN, max(2, _DENSE // X.shape[1]))
+    n_rows = min(_BETWEEN, max(2, _GENERATED // X.shape[1]))
     rng = np.random.default_rng(0)
     chosen = rng.integers(0, len(X), n_rows)
     found = X.iloc[chosen].copy() if hasattr(X, "iloc") else X[chosen]

@@ -138,7 +138,7 @@ def _fingerprint(contents: Sequence[bytes], feeds: Mapping[str, np.ndarray], mor
         rows = np.asarray(rows)
         plain = rows.dtype.kind in "fiub"
         digest.update(f"{name} {rows.dtype} {rows.shape}".encode())
-        digest.update(np.ascontiguousarray(rows).tobytes() if plain else repr(rows.tolist()).encode())
+        digest.update(np.ascontiguousarray(rows).reshape(-1).view(np.uint8) if plain else repr(rows.tolist()).encode())
     return digest.digest(), more
 
 

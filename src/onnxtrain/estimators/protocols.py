@@ -127,9 +127,10 @@ def is_frame(X: object) -> TypeIs[Frame]:
     return hasattr(X, "columns") and hasattr(X, "iloc")
 
 
-def is_of_objects(X: object) -> bool:
-    """Whether the rows are a list of strings or dictionaries, which are not converted to an array."""
-    return isinstance(X, (list, tuple)) and len(X) > 0 and isinstance(X[0], (str, bytes, Mapping))
+def is_of_objects(X: Any) -> bool:
+    """Whether the rows are strings or dictionaries, in a list or an array of one axis, which hold no columns."""
+    one_axis = isinstance(X, (list, tuple)) or getattr(X, "ndim", 0) == 1
+    return one_axis and isinstance(next(iter(X), None), (str, bytes, Mapping))
 
 
 def take(X: Features, rows: np.ndarray) -> Features:

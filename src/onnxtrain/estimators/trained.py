@@ -24,7 +24,7 @@ from onnxtrain.losses.positions import Layout
 from onnxtrain.runtime.device import Device, find_device
 from onnxtrain.runtime.session import KeptSession, Place, run_session
 from onnxtrain.runtime.threads import is_worth_a_thread
-from onnxtrain.training.data import GROUP, TrainingData, dense, most_rows, rows_at_once
+from onnxtrain.training.data import GROUP, TrainingData, bytes_of_a_row, dense, most_rows, rows_at_once
 from onnxtrain.training.evaluate import (
     build_loss_gradient,
     build_score_gradients,
@@ -41,6 +41,15 @@ if TYPE_CHECKING:
 
 #: The number of rows for which the number of threads is chosen, because a session serves predictions of any size.
 _MANY_ROWS = 65_536
+
+
+#: The least number of columns of a matrix that onnxruntime has packed for products, and the number of packed elements
+#: from which this is avoided: the 200,000 weights of a linear model take 13 MB instead of 1.
+_PACKED, _MANY_PACKED = 16, 2**20
+
+
+#: The bytes of a group of rows that is not filled only to compare a few rows.
+_WIDE_GROUP = 2**22
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,11 +175,12 @@ class TrainedModel:
     ) -> dict[str, np.ndarray]:
         """Return outputs for a few rows, given by input name, from the kernels of training or of ``predict``.
 
-        Rows with positions are run without padding to a group, because their outputs may be large.
+        Rows with positions are run without padding to a group, because their outputs may be large, and so are very wide
+        rows.
         """
         shared = len(self.objective.model) <= LIGHT
         session, known = self._predictor() if as_predicted else self._with_inputs(shared=shared)
-        if self.positional:
+        if self.positional or GROUP * bytes_of_a_row(feeds, self.source.model.features) > _WIDE_GROUP:
             rows = {name: dense(x, self.source.model.features[name]) for name, x in feeds.items()}
             return dict(zip(outputs, run_session(session, rows | known, outputs), strict=True))
         return run_rows(session, feeds, self.source.model.features, outputs, known)
@@ -185,7 +195,8 @@ class TrainedModel:
         n_elements = sum(w.size for w in self.weights.values())
         work = _MANY_ROWS * max(multiplications(self.objective.model), n_elements)
         large = is_worth_a_thread(work)
-        if self.source.model.held:  # a session would copy them if they were not inputs
+        # a session would copy them, and matrices of few columns several times, if they were not inputs
+        if self.source.model.held or any(map(_is_narrow, self.weights.values())):
             return self._with_inputs(shared=True, work=work)
         if not large and len(self.source.model.onnx) <= LIGHT:  # shared sessions are cached
             return self._with_inputs(shared=True)
@@ -335,6 +346,11 @@ def set_learned(estimator: OrtGradientEstimator, model: TrainedModel, state: Tra
     estimator.n_iter_ = state.epoch
 
 
+def _is_narrow(w: np.ndarray) -> bool:
+    """Whether a session would pack a large matrix of weights to several times its size."""
+    return w.ndim == 2 and 2 * w.shape[1] <= _PACKED and _PACKED * w.shape[0] > _MANY_PACKED
+
+
 def run_rows(
     session: Any,
     feeds: Mapping[str, Any],
@@ -378,6 +394,7 @@ def run_pieces(
         rows = slice(start, start + size)
         piece = {name: dense(x[rows], dtypes[name]) for name, x in feeds.items()}
         found = run_in_groups(session, piece, known, outputs) if known else run_session(session, piece, outputs)
+        del piece  # before the next one is made
         yield found
         start += size
         if large:

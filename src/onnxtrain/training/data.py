@@ -33,8 +33,9 @@ GROUP = 16
 #: The largest number of bytes of the scores of rows that are evaluated together.
 _RESULTS = 2**26
 
-#: The bytes of sparse rows that are made dense together.
-_DENSE_BYTES = 2**24
+#: The bytes of sparse rows that are made dense together, and the least for a small matrix: up to half of its size,
+#: because a step has its rows and the next ones, and memory is proportional to the matrix. Larger pieces are faster.
+_DENSE_BYTES, _FEWEST_DENSE_BYTES = 2**24, 2**22
 
 #: The bytes of rows that fit in the cache of a core together with the activations of a network.
 _CACHED_BYTES = 2**21
@@ -285,7 +286,8 @@ class TrainingData:
     @property
     def dense_at_once(self) -> int:
         """The number of rows that may be made dense together; unlimited if none is sparse."""
-        return dense_at_once(self.features, self.dtypes)
+        n_bytes = sum(x.data.nbytes + x.indices.nbytes for x in self.features.values() if scipy.sparse.issparse(x))
+        return dense_at_once(self.features, self.dtypes, max(n_bytes // 2, _FEWEST_DENSE_BYTES))
 
     def _cut(self, size: int) -> Iterator[Piece]:
         return map(self.piece, self.batches(size))
@@ -318,14 +320,14 @@ def rows_at_once(features: Mapping[str, Any], dtypes: Mapping[str, np.dtype]) ->
     """
     row = bytes_of_a_row(features, dtypes)
     n = min(_MOST_AT_ONCE, max(_FEWEST_AT_ONCE, _CACHED_BYTES // row))
-    return min(n, dense_at_once(features, dtypes)) // GROUP * GROUP
+    return max(min(n, dense_at_once(features, dtypes)) // GROUP, 1) * GROUP
 
 
-def dense_at_once(features: Mapping[str, Any], dtypes: Mapping[str, np.dtype]) -> int:
-    """Return the number of rows that may be made dense together; unlimited if none is sparse."""
+def dense_at_once(features: Mapping[str, Any], dtypes: Mapping[str, np.dtype], n_bytes: float = math.inf) -> int:
+    """Return the number of rows that may be made dense together, in `n_bytes`; unlimited if none is sparse."""
     if not any(map(scipy.sparse.issparse, features.values())):
         return sys.maxsize
-    return max(GROUP, _DENSE_BYTES // bytes_of_a_row(features, dtypes))
+    return max(1, int(min(n_bytes, _DENSE_BYTES) // bytes_of_a_row(features, dtypes)))
 
 
 def bytes_of_a_row(features: Mapping[str, Any], dtypes: Mapping[str, np.dtype]) -> int:

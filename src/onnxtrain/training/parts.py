@@ -17,7 +17,7 @@ import numpy as np
 from onnxtrain.errors import DataError
 from onnxtrain.rows.parts import read_ahead
 from onnxtrain.runtime.device import Device
-from onnxtrain.training.data import Batch, Piece, TrainingData, batches
+from onnxtrain.training.data import Batch, Piece, TrainingData, batches, dense_at_once
 from onnxtrain.training.mixing import (
     Strata,
     balanced_order,
@@ -144,7 +144,7 @@ class PartedData:
     @property
     def dense_at_once(self) -> int:
         """The number of rows that may be made dense together; unlimited if none is sparse."""
-        return self.like.dense_at_once
+        return dense_at_once(self.like.features, self.like.dtypes)
 
     @property
     def bytes_of_scores(self) -> int:
