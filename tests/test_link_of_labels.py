@@ -11,7 +11,7 @@ from sklearn.linear_model import LogisticRegression, RidgeClassifier, SGDClassif
 from sklearn.metrics import hinge_loss, log_loss
 from sklearn.svm import SVC, NuSVC
 
-from onnxtrain import add_loss_output, graph
+from onnxtrain import OrtGradientClassifier, add_loss_output, graph
 from onnxtrain.errors import ModelError
 from onnxtrain.losses.link import Link, scores_behind
 from onnxtrain.losses.outputs import choose_output
@@ -191,3 +191,24 @@ def test_scores_of_a_linear_classifier(coefficients, intercepts, transform, link
     model = graph.load(parse(LINEAR.format(coefficients, intercepts, f'"{transform}"')))
     found = scores_behind(model.graph.outputs[0], graph.builder(model).op)
     assert (found.link, found.value.shape[1]) == link
+
+
+@pytest.mark.parametrize(
+    "nodes, out",
+    [
+        ("", ""),
+        ("classes = Identity(order)", ", int64[3] classes"),
+        ("M = ReduceMax <axes = [1], keepdims = 0> (S) sure = Greater(M, zero)", ", bool[n] sure"),
+        ("V, best = TopK(S, two)", ", int64[n, 2] best"),
+    ],
+    ids=["alone", "a list of the classes", "a condition", "the best two"],
+)
+def test_labels_are_compared_beside_other_outputs(nodes, out):
+    text = f"""
+        <ir_version: 8, opset_import: ["" : 17]>
+        head (float[n, 3] X) => (float[n, 3] S, int64[n] label{out})
+        <float[3] s = {{1, 2, 3}}, int64[3] order = {{1, 2, 0}}, int64[1] two = {{2}}, float zero = {{0}}>
+        {{ S = Mul(X, s) T = Gather <axis = 1> (S, order) label = ArgMax <axis = 1, keepdims = 0> (T) {nodes} }}"""
+    X = np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    with pytest.raises(ModelError, match="predict differs from the original model in 20 of 20 rows"):
+        OrtGradientClassifier(onnx.parser.parse_model(text), max_iter=1).fit(X, np.arange(20) % 3)

@@ -227,7 +227,9 @@ def test_labels_that_int32_cannot_hold(classifier, classes):
 def test_scores_of_pairs_of_classes_are_no_scores_of_classes(options):
     machine = SVC(decision_function_shape="ovo").fit(X, Y)
     onx = skl2onnx.to_onnx(machine, X[:1].astype(np.float32), options={id(machine): options})
-    with pytest.raises(ModelError, match="Before the first step predict is not that of the model handed over in"):
+    with pytest.raises(
+        ModelError, match=r"Before the first step, predict differs from the original model in \d+ of 75 rows"
+    ):
         OrtGradientClassifier(onx, **ONE).fit(X, Y)
 
 

@@ -377,10 +377,12 @@ def _compare_with_onnx(
             steps=steps,
             least=1e-30 if model.source.model.link is Link.IDENTITY else _RARE,
         )
-    # an output without rows is no label, as the list of classes by skl2onnx's option output_class_labels
-    labels = [y for y in expected.values() if y.dtype.kind != "f" and y.size and y.size % len(found[name]) == 0]
     if decoder is None:
         return ()
+    size = decoder.labels(model.layout.table(found[model.scores])).size
+    # other outputs are lists of the classes, several classes for each row, or conditions
+    labels = [y for y in expected.values() if y.dtype.kind != "f" and y.size == size]
+    labels = [y for y in labels if y.dtype.kind != "b"] or labels
     negated = rough and _are_minus_probabilities(found[name])
     if len(labels) == 1:
         remedy = _NEGATED if negated else _OF_LIBSVM if rough else _OTHER_LABELS
