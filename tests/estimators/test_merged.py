@@ -98,6 +98,11 @@ COSINES = "A = MatMul(X, W) B = Tanh(A) D = Div(w, {}) E = Transpose<perm = [1, 
 DISTANCES = "A = MatMul(X, W) B = Tanh(A) C = MatMul(B, w) S = ReduceSum<keepdims = 0>({}, last) Y = Sub(C, S)"
 LAST = "last = Constant<value_ints = [1]>() "
 
+#: A weight that is standardized by BatchNormalization in training mode.
+STANDARDIZED = """s = Constant<value_floats = [1.0, 1.0, 1.0]>() z = Constant<value_floats = [0.0, 0.0, 0.0]>() {}
+    k, m, v = BatchNormalization<training_mode = 1>(W, s, z, {}, s) one = Constant<value_ints = [0]>()
+    f = Squeeze(k, one) A = MatMul(X, f) B = Tanh(A) Y = MatMul(B, U)"""
+
 #: A recurrent module of two layers that begin with equal intercepts.
 STACK = """zero = Constant<value_ints = [0]>() one = Constant<value_ints = [1]>() last = Constant<value_int = 1>()
     x = Unsqueeze(X, zero) xx = Concat<axis = 0>(x, x) A = RNN<hidden_size = 3>(xx, val_2, val_3, val_6) a = Squeeze(A, one)
@@ -278,6 +283,13 @@ CASES = {
     "a scale that is no norm": (
         network(COSINES.format('"onnx::Div_7"'), W=W, w=U, **{"onnx::Div_7": 1 + abs(V[:, :1])}),
         network(COSINES.format("n"), "", W=W, w=U, n=1 + abs(V[:, :1])),
+    ),
+    "statistics that are not used, of a copy": (
+        network(
+            STANDARDIZED.format('a = Constant<value_ints = [0, 1]>() r = ReduceMean<keepdims = 0>("onnx::Mean_7", a)', "r"),
+            W=W[None], U=U, **{"onnx::Mean_7": W.T[None]},
+        ),
+        network(STANDARDIZED.format("", "z"), W=W[None], U=U),
     ),
     "a norm that is called twice": (
         network(

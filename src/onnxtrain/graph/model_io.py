@@ -32,6 +32,7 @@ from onnxtrain.graph.fused import spell_out_fused
 from onnxtrain.graph.inference import infer_shapes
 from onnxtrain.graph.messages import assign, copy_of, dimensions, nodes_in, opset_of
 from onnxtrain.graph.normalize import (
+    drop_unused_statistics,
     inline_functions,
     leave_out_defaults,
     name_dimensions,
@@ -182,6 +183,7 @@ def load(onx: ModelLike) -> ir.Model:
         all_listed = proto.ir_version < _IR_WITH_DEFAULTS
         proto = convert_opset(proto)
         quantize_by_standard(proto.graph)
+        drop_unused_statistics(proto.graph)
         if all_listed:
             leave_out_defaults(proto.graph)
         model = infer(proto)

@@ -141,6 +141,32 @@ def quantize_by_standard(graph: onnx.GraphProto) -> None:
             node.domain = ""
 
 
+def drop_unused_statistics(graph: onnx.GraphProto) -> None:
+    """Give BatchNormalization in training mode zeros for statistics that it only passes on to unused outputs, in place.
+
+    PyTorch standardizes convolution weights in this way. torch.onnx.export(dynamo=False) computes these statistics from
+    a copy of the weight, which would be taken for a weight of its own.
+    """
+    used = {x for node in nodes_in(graph.node) for x in node.input} | {y.name for y in graph.output}
+    nodes: list[onnx.NodeProto] = []
+    for node in graph.node:
+        if _has_statistics(node) and used.isdisjoint(filter(None, node.output[1:])):
+            y, zeros = f"{node.output[0]}.channels", f"{node.output[0]}.zeros"
+            nodes.append(onnx.helper.make_node("Shape", [node.input[1]], [y]))
+            nodes.append(onnx.helper.make_node("ConstantOfShape", [y], [zeros]))
+            node.input[3:] = [zeros, zeros]
+        nodes.append(node)
+    if len(nodes) > len(graph.node):
+        assign(graph.node, nodes)
+
+
+def _has_statistics(node: onnx.NodeProto) -> bool:
+    """Whether a node is a BatchNormalization in training mode with different values for mean and variance."""
+    if node.op_type != "BatchNormalization" or len(node.input) < 5 or node.input[3] == node.input[4]:
+        return False
+    return any(a.name == "training_mode" and a.i for a in node.attribute)
+
+
 def name_domains(proto: onnx.ModelProto) -> None:
     """Add, in place, the domain of operators of onnxruntime that are written as if they were of ai.onnx."""
     nodes = [n for n in nodes_in(proto.graph.node) if n.op_type == "SimplifiedLayerNormalization" and not n.domain]
