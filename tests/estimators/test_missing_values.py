@@ -25,7 +25,7 @@ from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeRegressor
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
@@ -136,3 +136,20 @@ def test_nullable_columns_after_a_fit_on_plain_ones(text):
 def test_cross_validation_with_missing_values():
     scores = cross_val_score(OrtGradientRegressor(MODELS["target"], max_iter=2), *DIABETES, cv=3, error_score="raise")
     assert np.isfinite(scores).all()
+
+
+def test_the_estimator_is_asked_once_whether_it_takes_nan_in_a_column(monkeypatch):
+    rows = pd.DataFrame({"a": np.arange(60.0), "b": np.arange(60.0) % 7, "c": ["x", "y", "z"] * 20})
+    rows.loc[::9, "a"] = np.nan
+    columns = make_column_transformer((SimpleImputer(), ["a"]), (StandardScaler(), ["b"]), (OneHotEncoder(), ["c"]))
+    fitted = make_pipeline(columns, Ridge()).fit(rows, np.arange(60.0))
+    tuned = OrtGradientRegressor(fitted, max_iter=0).fit(rows, np.arange(60.0))
+    expected = fitted.predict(rows)
+    asked = []
+    plain = Ridge.predict
+    monkeypatch.setattr(Ridge, "predict", lambda self, X: asked.append(1) or plain(self, X))
+    for _ in range(3):
+        np.testing.assert_allclose(tuned.predict(rows), expected, rtol=1e-5)
+    assert len(asked) == 1
+    with pytest.raises(DataError, match="infinity"):
+        tuned.predict(rows.assign(a=np.inf))
