@@ -5,6 +5,7 @@ Python's own error would name a base class that users never see, and no remedy.
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import sys
 from collections.abc import Callable, Iterable
@@ -161,6 +162,10 @@ def several(name: str, value: object) -> str:
     return f" To try several values, use GridSearchCV(model, {{{name!r}: [...]}})." if isinstance(value, list) else ""
 
 
+#: Parameters that take immutable objects, and the name of one.
+_WHOLE = {"solver": "SGD", "learning_rate": "Cosine"}
+
+
 def _key(name: str) -> str:
     return name.casefold().replace("-", "_")
 
@@ -182,6 +187,10 @@ class NamesItsParameters:
         if len(args) > signature.n_positional:
             raise ArgumentTypeError(_too_many(cls, signature, len(args)))
         return super().__new__(cls)
+
+
+class SetsItsParameters(NamesItsParameters):
+    """The same for an estimator of scikit-learn, which also has ``set_params``."""
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters of this object, or of a nested object: ``estimator__alpha=1``.
@@ -220,9 +229,15 @@ class NamesItsParameters:
         for outer, _, inner in (key.partition("__") for key in params):
             value = params.get(outer, getattr(self, outer))
             if inner and not hasattr(value, "set_params"):
+                if outer in _WHOLE:
+                    raise ParameterError(
+                        f"{outer}__{inner} cannot be set, because {outer} is set as a whole: "
+                        f"{outer}=onnxtrain.optim.{_WHOLE[outer]}({inner}=...)."
+                    )
+                instance = "onnxtrain.LoRA()" if outer == "weights_to_train" else "a scikit-learn estimator"
                 raise ParameterError(
                     f"{outer}__{inner} sets a parameter of {outer}, but {outer}={value!r:.80} has no parameters. Set "
-                    f"{outer} to a scikit-learn estimator first."
+                    f"{outer} to {instance} first."
                 )
         return super().set_params(**params)  # type: ignore[misc]
 
@@ -266,9 +281,12 @@ def _signature(cls: type) -> _Signature:
 def _unknown_parameter(cls: type, name: str, known: Iterable[str], owner: object = None) -> str:
     said = f"{cls.__name__} has no parameter {name!r}. "
     inside: Any = getattr(owner, "estimator", None)
-    if hasattr(inside, "get_params") and not isinstance(inside, type) and name in inside.get_params():
+    of_model = inside.get_params() if hasattr(inside, "get_params") and not isinstance(inside, type) else ()
+    if name in of_model:
         said += f"Use estimator__{name} for the parameter of its model. "
         return (said + advice(name, ())).rstrip() if _key(name) in _REMEDY_OF else said.rstrip()
+    if "__" in name and (near := difflib.get_close_matches(name, of_model, n=1, cutoff=0.8)):
+        return f"{said}Did you mean 'estimator__{near[0]}'?"
     fit = getattr(cls, "fit", None)
     if fit is not None and name in inspect.signature(fit).parameters:
         return f"{said}It is an argument of fit: fit(X, y, {name}=...)."

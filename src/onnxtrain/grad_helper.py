@@ -188,9 +188,14 @@ def gradients(
         found = backpropagate(op, nodes, {output: _ones_like(op, output)}, wrt)
     lost = [str(v.name) for v in wrt if v not in found]
     if lost:
+        remedy = f"Exclude {'it' if len(lost) == 1 else 'them'} from training."
+        if len(lost) == len(wrt):
+            remedy = (
+                "Nothing is left to train. Does a loss of your own use y_pred, and not only in op.Sign or op.Round?"
+            )
         raise WeightError(
             f"{output.name!r} does not depend on {', '.join(map(repr, lost))}, or only through operators whose "
-            f"derivative is zero everywhere. Exclude {'it' if len(lost) == 1 else 'them'} from training."
+            f"derivative is zero everywhere. {remedy}"
         )
     return [found[v] for v in wrt]
 

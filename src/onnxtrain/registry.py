@@ -7,7 +7,7 @@ unknown name lists the nearest and all known names.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeVar, cast
 
@@ -105,11 +105,7 @@ class Registry(Mapping[str, T]):
         definition : function or class, optional
             The source of the entry, if it is not the entry itself.
         """
-        for name in names:
-            if not isinstance(name, str):
-                raise ParameterError(f"The name of a {self.kind} must be a string, got {name!r:.80}.")
-        if not names:
-            raise ParameterError(f"A {self.kind} must be registered under a name. Pass one or more names.")
+        self.check_names(names)
 
         def decorate(entry: E) -> E:
             made_of = entry if definition is None else definition
@@ -127,6 +123,14 @@ class Registry(Mapping[str, T]):
             return entry
 
         return decorate
+
+    def check_names(self, names: Sequence[object]) -> None:
+        """Raise if there is no name, or one is not a string, as when a decorator is used without parentheses."""
+        for name in names:
+            if not isinstance(name, str):
+                raise ParameterError(f"The name of a {self.kind} must be a string, got {name!r:.80}.")
+        if not names:
+            raise ParameterError(f"A {self.kind} must be registered under a name. Pass one or more names.")
 
     def unregister(self, name: str) -> None:
         """Remove the entry named `name`.

@@ -490,6 +490,56 @@ CALLS = [
 ]
 
 MORE_CALLS = [
+    # nested parameters
+    (
+        lambda _: R(solver=SGD()).set_params(solver__momentum=0.9),
+        ParameterError,
+        "solver is set as a whole: solver=onnxtrain.optim.SGD(momentum=...).",
+    ),
+    (
+        lambda _: R().set_params(weights_to_train__rank=2),
+        ParameterError,
+        "has no parameters. Set weights_to_train to onnxtrain.LoRA() first.",
+    ),
+    (
+        lambda _: R(make_pipeline(StandardScaler(), Ridge())).set_params(ridg__alpha=1),
+        ParameterError,
+        "OrtGradientRegressor has no parameter 'ridg__alpha'. Did you mean 'estimator__ridge__alpha'?",
+    ),
+    # what is registered, and losses of one's own
+    (
+        lambda _: onnxtrain.loss(lambda op, t, p: p),
+        ParameterError,
+        "The name of a loss must be a string, got <function",
+    ),
+    (lambda _: onnxtrain.gradient_rule(np.sin), ParameterError, "The name of a gradient rule must be a string"),
+    (
+        lambda _: R(loss=lambda op, t, p: abs(t)).fit(X, y),
+        WeightError,
+        "Nothing is left to train. Does a loss of your own use y_pred",
+    ),
+    # files
+    (
+        lambda r: onnxtrain.plot_graph(r).save("a.png"),
+        ParameterError,
+        "got the file name 'a.png'. Name the file 'a.svg'.",
+    ),
+    (
+        lambda _: rows.from_parquet(TABLE, label="area"),
+        ArgumentTypeError,
+        "got DataFrame. Pass a table in memory to fit itself: fit(X, y).",
+    ),
+    (
+        lambda _: R().fit(rows.from_files(["a"], lambda _: (X, None))),
+        DataError,
+        "With from_parquet, pass label=..., the name of its column.",
+    ),
+    (
+        lambda _: R(LINE).fit({"x": X}, y),
+        DataError,
+        "X has no column 'X', which is an input of the model. Rename one of its columns: x.",
+    ),
+    (lambda _: C(MLP, head="new").fit(IRIS, SPECIES), ParameterError, "to learn other classes, pass an unfitted one"),
     # tables
     (
         lambda _: R().fit(TABLE[["area", "town"]], RENT),

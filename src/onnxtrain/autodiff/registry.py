@@ -79,6 +79,7 @@ def gradient_rule(
     ...     (x,) = node.inputs
     ...     return op.Mul(dy, op.Mul(3.0, op.Mul(x, x)))
     """
+    RULES.check_names(op_types)
 
     def decorate(rule: Rule) -> Rule:
         keys = (operator_name(name, domain) for name in op_types)

@@ -136,6 +136,7 @@ def _failure(estimator: BaseEstimator, error: Exception, X: Any) -> str:
         why = f"there is no converter for {type(step).__name__}. Register one with onnxtrain.converter."
     else:
         why = f"{type(error).__name__}: {_INVITATION.sub('', str(error)).strip()}"
+        why += "" if why.endswith((".", "!")) else "."
     name = type(step).__name__ if step is estimator else path
     if isinstance(error, ConversionError):  # it has a reason and a remedy
         return f"{name} cannot be converted to ONNX: {error}"

@@ -11,6 +11,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from onnxtrain.drawing.boxes import Box
 from onnxtrain.drawing.layout import Layout, Point, lay_out
+from onnxtrain.errors import ParameterError
 
 #: The fill and border colors of each stage.
 COLORS = {
@@ -28,6 +29,9 @@ _CHARACTER, _PADDING = 6.7, 9.0
 
 #: The margin around the drawing in pixels, and the height of the legend above it.
 _MARGIN, _LEGEND = 12.0, 34.0
+
+#: Formats that users of matplotlib expect; a program would refuse an SVG with such a name.
+_OTHER_FORMATS = (".png", ".jpg", ".jpeg", ".pdf", ".gif")
 
 #: The class of the drawing; a page may contain it inline, so its style rules must not affect other elements.
 _CLASS = "onnxtrain-graph"
@@ -108,7 +112,18 @@ class Picture:
         )
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the drawing to a file as SVG."""
+        """Write the drawing to a file as SVG.
+
+        Raises
+        ------
+        ParameterError
+            The name of the file ends as that of another format.
+        """
+        if Path(path).suffix.lower() in _OTHER_FORMATS:
+            raise ParameterError(
+                f"The drawing is an SVG, got the file name {os.fspath(path)!r}. Name the file "
+                f"{os.fspath(Path(path).with_suffix('.svg'))!r}."
+            )
         Path(path).write_text(self.to_svg(), encoding="utf-8")
 
 

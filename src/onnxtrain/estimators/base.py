@@ -17,7 +17,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain import __version__
-from onnxtrain.arguments import NamesItsParameters, names_its_arguments
+from onnxtrain.arguments import SetsItsParameters, names_its_arguments
 from onnxtrain.errors import ArgumentTypeError, warn
 from onnxtrain.estimators import deferred
 from onnxtrain.estimators.callbacks import CallbackSupportMixin, with_callbacks
@@ -111,7 +111,7 @@ _OF_OTHERS = {
 _OF_CLASSIFIERS = frozenset({"classes_", "decision_function", "predict_log_proba", "predict_proba"})
 
 
-class OrtGradientEstimator(CallbackSupportMixin, NamesItsParameters, BaseEstimator, ABC):
+class OrtGradientEstimator(CallbackSupportMixin, SetsItsParameters, BaseEstimator, ABC):
     """Base class of the estimators; its subclasses document the parameters."""
 
     def __init__(

@@ -147,7 +147,10 @@ def survey(
 def check_length(i: int, part: Part, n_rows: int, *, labelled: bool = True) -> None:
     """Raise if a part has another number of rows than ``n_rows`` says, or lacks y although the rows are labelled."""
     if labelled and part.y is None:
-        raise DataError(f"Part {i} has no y: read({i}) must return (X, y) or (X, y, sample_weight).")
+        raise DataError(
+            f"Part {i} has no y: read({i}) must return (X, y) or (X, y, sample_weight). With from_parquet, pass "
+            "label=..., the name of its column."
+        )
     n_features, n_labels = n_rows_of(part.X), n_rows_of(part.y) if labelled else n_rows
     if (n_features, n_labels) != (n_rows, n_rows):
         of_y = f" in X and {n_labels} in y" if labelled else ""

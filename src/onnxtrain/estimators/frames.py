@@ -32,7 +32,6 @@ from onnxtrain.estimators.protocols import (
     is_onnx,
 )
 from onnxtrain.estimators.validation import as_data_error, check_features, check_lengths, check_X_y, warn_of_rounding
-from onnxtrain.registry import did_you_mean
 from onnxtrain.training.model import TrainableModel
 
 #: The type that an Entrance reports for every floating-point type.
@@ -468,7 +467,9 @@ def _check_names_given(inputs: Collection[str]) -> None:
 
 
 def _no_column(name: str, names: Collection[str]) -> DataError:
-    return DataError(f"X has no column {name!r}, which is an input of the model. {did_you_mean(name, names)}")
+    return DataError(
+        f"X has no column {name!r}, which is an input of the model. Rename one of its columns: {', '.join(names)}."
+    )
 
 
 def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[str, tuple]) -> dict[str, np.ndarray]:

@@ -11,7 +11,7 @@ import onnx
 from sklearn.base import BaseEstimator
 
 from onnxtrain import graph
-from onnxtrain.arguments import NamesItsParameters
+from onnxtrain.arguments import SetsItsParameters
 from onnxtrain.convert.head import head_weights
 from onnxtrain.convert.low_rank import LowRank, matrices, with_factors
 from onnxtrain.errors import ModelError, WeightError
@@ -19,7 +19,7 @@ from onnxtrain.training.model import TrainableModel, initial_weights
 from onnxtrain.training.selection import select_weights
 
 
-class LoRA(NamesItsParameters, BaseEstimator):
+class LoRA(SetsItsParameters, BaseEstimator):
     r"""Low-rank adaptation, for ``weights_to_train``: two low-rank factors are trained for each chosen weight matrix.
 
     .. math:: x W \quad\text{becomes}\quad x W + \frac{\alpha}{r}\,(x A)\,B

@@ -113,6 +113,7 @@ def loss(
     ...     cubed = op.Pow(op.Abs(op.Sub(y_pred, y_true)), 3.0)
     ...     return op.ReduceSum(cubed, [1], keepdims=1)
     """
+    LOSSES.check_names(names)
 
     def decorate(function: F) -> F:
         LOSSES.register(*names, override=override, definition=function)(Loss(function, Prediction(prediction), least))
@@ -189,9 +190,8 @@ def row_loss(
     except OnnxTrainError:
         raise
     except (AttributeError, TypeError, ValueError) as e:
-        raise LossError(
-            f"The loss {name!r} failed when it was called with (op, y_true, y_pred): {e}. {_way(loss, e)}"
-        ) from e
+        said = f"The loss {name!r} failed when it was called with (op, y_true, y_pred): {e}".rstrip(".")
+        raise LossError(f"{said}. {_way(loss, e)}") from e
     _check_rows(name, rows, y_true)
     return rows
 

@@ -283,6 +283,11 @@ def _fragments(dataset: Any) -> list[Any]:
 
 
 def _dataset(ds: Any, source: Any) -> Any:
+    if hasattr(source, "columns"):  # an iteration over a data frame gives the names of its columns
+        raise ArgumentTypeError(
+            f"from_parquet expects a path, several paths or a pyarrow dataset, got {type(source).__name__}. Pass a "
+            "table in memory to fit itself: fit(X, y)."
+        )
     one = isinstance(source, (str, os.PathLike))
     given = [source] if one or not isinstance(source, Iterable) else list(source)
     if not all(isinstance(path, (str, os.PathLike)) for path in given):
