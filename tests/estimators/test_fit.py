@@ -452,7 +452,7 @@ def test_training_goes_on_from_the_weights_the_user_put_in(diabetes, watched):
     assert np.abs(model.weights_["coef"]).max() < 1e-6
 
 
-@pytest.mark.filterwarnings("ignore:float32 holds too few digits")  # 2e-5 of probabilities
+@pytest.mark.filterwarnings("ignore:float32 is not precise enough")  # 2e-5 of probabilities
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
     "model", [SGDClassifier(loss="log_loss"), OneVsRestClassifier(SGDClassifier(loss="log_loss"))], ids=["sgd", "ovr"]
