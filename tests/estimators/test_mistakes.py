@@ -518,6 +518,11 @@ MORE_CALLS = [
         WeightError,
         "Nothing is left to train. Does a loss of your own use y_pred",
     ),
+    (
+        lambda _: onnxtrain.add_loss_output(LINE, loss="huber"),
+        ArgumentTypeError,
+        "add_loss_output has no argument 'loss'. Pass the loss as score_name: score_name='huber'.",
+    ),
     # files
     (
         lambda r: onnxtrain.plot_graph(r).save("a.png"),

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from onnxtrain import graph as graphs
 from onnxtrain.arguments import lists_its_arguments
-from onnxtrain.errors import LossError
+from onnxtrain.errors import ArgumentTypeError, LossError
 from onnxtrain.graph import ModelLike, Op, builder, describe, names_in, rank, unique_name, values_in
 from onnxtrain.loss_helper.penalty import add_penalty, find_penalties
 from onnxtrain.loss_helper.positions import sum_over_positions, weights_of_positions
@@ -111,6 +111,10 @@ def add_loss_output(
     """
     model = graphs.load(onx)
     own = set(model.graph.initializers.values())
+    if "loss" in kwargs:  # the name of this argument everywhere else
+        raise ArgumentTypeError(
+            f"add_loss_output has no argument 'loss'. Pass the loss as score_name: score_name={kwargs['loss']!r:.80}."
+        )
     entry = find_loss(score_name, kwargs)
     classifies = entry.classifies
     if output_is is not None and (output_is not in OUTPUT_IS or not classifies):
