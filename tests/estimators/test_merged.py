@@ -98,9 +98,11 @@ COSINES = "A = MatMul(X, W) B = Tanh(A) D = Div(w, {}) E = Transpose<perm = [1, 
 DISTANCES = "A = MatMul(X, W) B = Tanh(A) C = MatMul(B, w) S = ReduceSum<keepdims = 0>({}, last) Y = Sub(C, S)"
 LAST = "last = Constant<value_ints = [1]>() "
 
-#: A weight that is standardized by BatchNormalization in training mode.
-STANDARDIZED = """s = Constant<value_floats = [1.0, 1.0, 1.0]>() z = Constant<value_floats = [0.0, 0.0, 0.0]>() {}
-    k, m, v = BatchNormalization<training_mode = 1>(W, s, z, {}, s) one = Constant<value_ints = [0]>()
+#: A weight that is standardized by BatchNormalization in training mode. onnxruntime writes the new statistics over the
+#: old ones, and merges equal constants, so these must not equal its scale and bias.
+STANDARDIZED = """s = Constant<value_floats = [1.0, 1.0, 1.0]>() z = Constant<value_floats = [0.0, 0.0, 0.0]>()
+    o = Constant<value_floats = [2.0, 2.0, 2.0]>() n = Constant<value_floats = [0.5, 0.5, 0.5]>() {}
+    k, m, v = BatchNormalization<training_mode = 1>(W, s, z, {}, o) one = Constant<value_ints = [0]>()
     f = Squeeze(k, one) A = MatMul(X, f) B = Tanh(A) Y = MatMul(B, U)"""
 
 #: A recurrent module of two layers that begin with equal intercepts.
@@ -289,7 +291,7 @@ CASES = {
             STANDARDIZED.format('a = Constant<value_ints = [0, 1]>() r = ReduceMean<keepdims = 0>("onnx::Mean_7", a)', "r"),
             W=W[None], U=U, **{"onnx::Mean_7": W.T[None]},
         ),
-        network(STANDARDIZED.format("", "z"), W=W[None], U=U),
+        network(STANDARDIZED.format("", "n"), W=W[None], U=U),
     ),
     "a norm that is called twice": (
         network(

@@ -142,19 +142,21 @@ def quantize_by_standard(graph: onnx.GraphProto) -> None:
 
 
 def drop_unused_statistics(graph: onnx.GraphProto) -> None:
-    """Give BatchNormalization in training mode zeros for statistics that it only passes on to unused outputs, in place.
+    """Give BatchNormalization in training mode constants for statistics that only lead to unused outputs, in place.
 
     PyTorch standardizes convolution weights in this way. torch.onnx.export(dynamo=False) computes these statistics from
-    a copy of the weight, which would be taken for a weight of its own.
+    a copy of the weight, which would be taken for a weight of its own. onnxruntime merges equal constants and writes
+    the new statistics over the old ones, so the constants must not equal a scale or a bias, which are often 1 and 0.
     """
+    half = onnx.helper.make_tensor("value", onnx.TensorProto.FLOAT, [1], [0.5])
     used = {x for node in nodes_in(graph.node) for x in node.input} | {y.name for y in graph.output}
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
         if _has_statistics(node) and used.isdisjoint(filter(None, node.output[1:])):
-            y, zeros = f"{node.output[0]}.channels", f"{node.output[0]}.zeros"
-            nodes.append(onnx.helper.make_node("Shape", [node.input[1]], [y]))
-            nodes.append(onnx.helper.make_node("ConstantOfShape", [y], [zeros]))
-            node.input[3:] = [zeros, zeros]
+            shape, unused = f"{node.output[0]}.channels", f"{node.output[0]}.unused"
+            nodes.append(onnx.helper.make_node("Shape", [node.input[1]], [shape]))
+            nodes.append(onnx.helper.make_node("ConstantOfShape", [shape], [unused], value=half))
+            node.input[3:] = [unused, unused]
         nodes.append(node)
     if len(nodes) > len(graph.node):
         assign(graph.node, nodes)
