@@ -261,7 +261,7 @@ LABELS = {
     "one class to come": (lambda m, X: m.partial_fit(X, np.ones(60, int), classes=[1]), "y has one class, 1. "),
     "others than said": (
         lambda m, X: m.partial_fit(X, np.arange(60) % 3, classes=[0, 1]),
-        r"labels that are not in classes=\[0, 1\]: 2\.",
+        r"classes must list all labels of y, got \[0, 1\], which lacks 2\.",
     ),
     "none that the model has": (
         lambda m, X: m.set_params(head="keep").fit(X, np.full(60, 2)),

@@ -350,6 +350,8 @@ def _wrong_call(owner: object, method: str, signature: _Signature, n_given: int,
         return f"{name} has no argument {unknown!r}. {_place(type(owner), unknown, signature.names)}"
     if missing := signature.missing(n_given, kwargs):
         return f"{name} requires {' and '.join(missing)}: {method}({', '.join(signature.required)})."
+    if not signature.names:
+        return f"{name} takes no arguments, got {n_given}."
     positional = ", ".join(signature.names[: signature.n_positional])
     return f"{name} takes only {positional} by position, got {n_given} arguments. Pass the others by name."
 

@@ -6,6 +6,7 @@ import os
 import pathlib
 import pickle
 import re
+import tempfile
 import warnings
 from dataclasses import dataclass
 from typing import ClassVar
@@ -1325,6 +1326,26 @@ FURTHER_CALLS = [
         lambda r: onnxtrain.save(r, "s3://bucket/m.onnx"),
         FileError,
         "Write a local file, and upload it.",
+    ),
+    (
+        lambda _: C().partial_fit(IRIS, SPECIES, classes=[0, 1]),
+        DataError,
+        "classes must list all labels of y, got [0, 1], which lacks 2. Pass classes=numpy.unique(y)",
+    ),
+    (
+        lambda r: r.get_training_graphs("step"),
+        ArgumentTypeError,
+        "get_training_graphs takes no arguments, got 1.",
+    ),
+    (
+        lambda r: r.get_trained_onnx(path=tempfile.mkdtemp()),
+        FileError,
+        "Pass a file in it: ",
+    ),
+    (
+        lambda _: onnxtrain.plot_graph(MLP),
+        ArgumentTypeError,
+        "pass OrtGradientClassifier(model, max_iter=0).fit(X, y)",
     ),
     (
         lambda _: C(MLP, max_iter=0).fit(IRIS, SPECIES).coefs_,

@@ -164,6 +164,7 @@ class ExportableEstimator(OrtGradientEstimator):
             raise ArgumentTypeError(f"folder must be the path of a folder, got {folder!r:.80}.")
         deferred.step_files.write(folder, self, target)
 
+    @names_its_arguments
     def get_training_graphs(self) -> dict[str, onnx.ModelProto]:
         """Return the graphs of the training objective, its gradient and its step, as they are derived.
 

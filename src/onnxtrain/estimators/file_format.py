@@ -133,9 +133,7 @@ def _is_url(path: str | os.PathLike[str]) -> bool:
 
 
 def _in_folder(path: str | os.PathLike[str]) -> str:
-    if _is_url(path):
-        return " Write a local file, and upload it."
-    return f" Pass a file in it: {os.path.join(os.fspath(path), 'model.onnx')!r}." if os.path.isdir(path) else ""
+    return " Write a local file, and upload it." if _is_url(path) else graph.in_folder(path)
 
 
 def remove_parts(path: str | os.PathLike) -> None:

@@ -113,7 +113,10 @@ class Labels(Targets):
             return found
         if len(others := np.setdiff1d(found, self.to_come)):
             some = ", ".join(map(repr, others[:5].tolist()))
-            raise DataError(f"y has labels that are not in classes={self.to_come.tolist()}: {some}.")
+            raise DataError(
+                f"classes must list all labels of y, got {self.to_come.tolist()}, which lacks {some}. Pass "
+                "classes=numpy.unique(y) of all rows to come."
+            )
         return self.to_come
 
     def encode(self, y: np.ndarray, model: TrainedModel) -> np.ndarray:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import onnx_ir as ir
+from sklearn.base import is_classifier
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain import graph
@@ -103,10 +104,11 @@ def _of_onnx(model: Any, part: str) -> StagedGraph:
 
 def _of_estimator(estimator: Any, part: str) -> StagedGraph:
     if not hasattr(type(estimator), "get_trained_onnx"):
+        classifies = hasattr(estimator, "get_params") and is_classifier(estimator)
+        kind = "OrtGradientClassifier" if classifies else "OrtGradientRegressor"
         raise ArgumentTypeError(
             "plot_graph expects a fitted OrtGradientRegressor or OrtGradientClassifier, or an ONNX model, got "
-            f"{type(estimator).__name__}. For a scikit-learn estimator, pass "
-            "OrtGradientRegressor(model, max_iter=0).fit(X, y)."
+            f"{type(estimator).__name__}. For a scikit-learn estimator, pass {kind}(model, max_iter=0).fit(X, y)."
         )
     check_is_fitted(estimator)
     return graph_of_part(estimator, part)

@@ -32,7 +32,7 @@ from onnxtrain.graph.edit import (
     put_in_order,
     tidy,
 )
-from onnxtrain.graph.external import Layout, layout_of, write_model
+from onnxtrain.graph.external import Layout, in_folder, layout_of, write_model
 from onnxtrain.graph.files import is_special, replacement
 from onnxtrain.graph.flow import ancestors, captured, carried, dependents, operands
 from onnxtrain.graph.held import array_of, attach, detached, held_by_key, held_by_name, hold, put
@@ -133,6 +133,7 @@ __all__ = [
     "held_by_name",
     "hold",
     "holds_graphs",
+    "in_folder",
     "infer_anew",
     "infer_shapes",
     "infer_types",

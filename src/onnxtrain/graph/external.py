@@ -73,7 +73,12 @@ def write_model(onx: onnx.ModelProto, path: str | os.PathLike[str], layout: Layo
             _replace(path.parent / location, parts)
         _replace(path, [(0, written.SerializeToString())])
     except OSError as e:
-        raise FileError(f"The file {os.fspath(given)!r} cannot be written: {e.strerror or e}.") from e
+        raise FileError(f"The file {os.fspath(given)!r} cannot be written: {e.strerror or e}.{in_folder(given)}") from e
+
+
+def in_folder(path: str | os.PathLike[str]) -> str:
+    """Return the remedy if the path of a file is that of a folder; empty otherwise."""
+    return f" Pass a file in it: {os.path.join(os.fspath(path), 'model.onnx')!r}." if os.path.isdir(path) else ""
 
 
 def _move_out(
