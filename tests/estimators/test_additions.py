@@ -160,6 +160,18 @@ def test_small_probabilities_of_a_gaussian_process_keep_their_digits(dtype):
     close(tuned.predict_proba(WINE), fitted.predict_proba(WINE))
 
 
+@pytest.mark.parametrize("name", ["propagation", "spreading"])
+def test_trained_label_distributions_stay_probabilities(name):
+    fitted = CLASSIFIERS[name][0].fit(WINE, KIND)
+    tuned = OrtGradientClassifier(fitted, solver="lbfgs", max_iter=20, tol=0).fit(WINE, (KIND + 1) % 3)
+    p, back = tuned.predict_proba(WINE), tuned.to_sklearn()
+    assert p.min() >= 0 and tuned.loss_curve_[-1] < 0.5 * tuned.loss_curve_[0]
+    assert back.label_distributions_.min() >= 0
+    close(back.predict_proba(WINE), p)
+    same = OrtGradientClassifier(fitted, max_iter=0).fit(WINE, KIND).to_sklearn()
+    np.testing.assert_array_equal(same.label_distributions_, fitted.label_distributions_)
+
+
 def test_of_a_kernel_ridge_the_dual_coefficients_are_trained():
     fitted = KernelRidge(kernel="rbf").fit(X, Y)
     tuned = OrtGradientRegressor(fitted, max_iter=2, random_state=0).fit(X, Y)

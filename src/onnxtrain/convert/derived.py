@@ -20,7 +20,7 @@ from onnx.reference import ReferenceEvaluator
 from sklearn.base import BaseEstimator
 
 from onnxtrain import graph
-from onnxtrain.convert.learned import Learned, log_odds
+from onnxtrain.convert.learned import Learned, log_odds, root
 from onnxtrain.graph import Op
 
 _LOG_2PI = math.log(2 * math.pi)
@@ -214,8 +214,8 @@ TIES: dict[str, Callable[[Any], Iterator[Tie]]] = {
 }
 
 
-#: For each class and its subclasses: the attributes of which the graph takes a logarithm, a root or the reciprocal, and
-#: the layout in which each is trained.
+#: For each class and its subclasses: the attributes that must not become negative, because they are probabilities or the
+#: graph takes their logarithm, root or reciprocal, and the layout in which each is trained.
 _RANGES = {
     "DummyClassifier": {"class_prior_": "log"},
     "GaussianNB": {"var_": "log", "class_prior_": "log"},
@@ -223,6 +223,7 @@ _RANGES = {
     "BaseMixture": {"weights_": "log", "precisions_cholesky_": "log"},
     "KernelPCA": {"eigenvalues_": "log"},
     "BernoulliNB": {"feature_log_prob_": "log odds"},  # the graph also takes log(1 - p)
+    "BaseLabelPropagation": {"label_distributions_": "root"},
 }
 
 
@@ -237,6 +238,7 @@ class _Range:
 
 _TRAINED_AS = {
     "log": _Range(lambda a: a > 0, np.log, lambda op, w: op.Exp(w)),
+    "root": _Range(lambda a: a >= 0, root, lambda op, w: op.Mul(w, w)),
     "log odds": _Range(lambda a: a < 0, log_odds, lambda op, w: op.Neg(op.Softplus(op.Neg(w)))),
 }
 

@@ -238,6 +238,9 @@ def put(estimator: BaseEstimator, path: Path, value: Any) -> None:
 # ---------------------------------------------------------------------- trees
 
 
+#: The probability that stands for zero.
+_FLOOR = 1e-7
+
 #: Attributes that hold trees, besides those whose names end in an underscore.
 _HOLD_TREES = ("_predictors", "steps", "transformer_list", "estimator")
 
@@ -301,11 +304,24 @@ def log_odds(logarithm: np.ndarray) -> np.ndarray:
     return logarithm - np.log(-np.expm1(logarithm))
 
 
+def root(p: np.ndarray) -> np.ndarray:
+    """Return the square root; that of 0 is positive, because the derivative of its square would be zero."""
+    return np.sqrt(np.maximum(p, _FLOOR))
+
+
+def _squared(w: np.ndarray, old: np.ndarray) -> np.ndarray:
+    """Return the squares; those of untrained values are the old values, including zeros."""
+    w = w.reshape(old.shape)
+    return np.where(root(old).astype(np.float32) == w.astype(np.float32), old, np.square(w))
+
+
 LAYOUTS = {
     "same": Layout(lambda a: a, lambda w, a: w.reshape(a.shape)),
     "transpose": Layout(lambda a: a.T, lambda w, a: w.reshape(a.T.shape).T),
     "negative": Layout(lambda a: -a, lambda w, a: -w.reshape(a.shape)),
     "reciprocal": Layout(_inverse, lambda w, a: _inverse(w.reshape(a.shape))),
+    # probabilities, of which some are zero: the root is trained
+    "root": Layout(root, _squared),
     # values that must stay positive: the logarithm is trained
     "log": Layout(np.log, lambda w, a: np.exp(w.reshape(a.shape))),
     # logarithms of probabilities, transposed: the log odds are trained
