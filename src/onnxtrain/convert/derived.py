@@ -157,9 +157,9 @@ def _bayesian_mixture(owner: BaseEstimator) -> Iterator[Tie]:
     """Yield ties of the means only, because digamma functions depend on the covariances."""
     if owner.covariance_type != "full":
         return
-    for i, root in enumerate(owner.precisions_cholesky_):
+    for i, factor in enumerate(owner.precisions_cholesky_):
         yield Tie(
-            ("means_",), lambda op, m, i=i, c=root: op.Neg(op.MatMul(op.Gather(m, i, axis=0), _constant(op, c, m)))
+            ("means_",), lambda op, m, i=i, c=factor: op.Neg(op.MatMul(op.Gather(m, i, axis=0), _constant(op, c, m)))
         )
 
 
@@ -214,8 +214,8 @@ TIES: dict[str, Callable[[Any], Iterator[Tie]]] = {
 }
 
 
-#: For each class and its subclasses: the attributes that must not become negative, because they are probabilities or the
-#: graph takes their logarithm, root or reciprocal, and the layout in which each is trained.
+#: For each class and its subclasses: the attributes that must not become negative, because they are probabilities or
+#: the graph takes their logarithm, root or reciprocal, and the layout in which each is trained.
 _RANGES = {
     "DummyClassifier": {"class_prior_": "log"},
     "GaussianNB": {"var_": "log", "class_prior_": "log"},
