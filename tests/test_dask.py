@@ -668,6 +668,11 @@ def test_an_accuracy_of_no_rows_is_refused(client):
         model.score(*on_workers(X, CLASSES, np.zeros(90)))
 
 
+def test_the_number_of_workers_is_an_argument_of_the_client():
+    with pytest.raises(ArgumentTypeError, match=r"Pass a client: client=distributed.Client\(n_workers=...\)"):
+        on_dask.OrtGradientRegressor(n_workers=2)
+
+
 def test_without_a_client_there_is_no_cluster():
     with pytest.raises(ParameterError, match="There is no cluster. Create a client first"):
         on_dask.OrtGradientRegressor(REGRESSOR).fit(*ROWS)

@@ -128,6 +128,9 @@ _REMEDY_OF = {name: name for name in _REMEDIES} | {n: to for to, names in _SAME_
 #: The parameters that only the classifier has.
 _OF_CLASSES = ("class_axis", "class_weight", "ignore_index", "output_is")
 
+#: Arguments of a Dask client that users give to an estimator.
+_OF_CLUSTER = ("address", "memory_limit", "n_workers", "threads_per_worker")
+
 
 def advice(name: str, known: Iterable[str]) -> str:
     """Return the end of a message about an unknown parameter: the parameter with this meaning, or the nearest.
@@ -140,6 +143,8 @@ def advice(name: str, known: Iterable[str]) -> str:
     "Did you mean 'loss'?"
     """
     names, key = set(known), _key(name)
+    if key in _OF_CLUSTER and "client" in names:
+        return f"Pass a client: client=distributed.Client({key}=...)."
     ours = key if key in names else _OURS.get(key)
     if ours in names:
         return f"Did you mean {ours!r}?"
@@ -323,16 +328,20 @@ def names_its_arguments(method: Callable[P, R]) -> Callable[P, R]:
 
 
 def lists_its_arguments(function: Callable[P, R]) -> Callable[P, R]:
-    """Make an invalid call of a public function raise an error with the names of its arguments."""
+    """Make an invalid call of a public function or constructor raise an error with the names of its arguments."""
     signature = inspect.signature(function)
+    of_kind = {p.name: p.kind for p in signature.parameters.values() if p.name not in ("self", "cls")}
+    names = [name for name, kind in of_kind.items() if kind is not inspect.Parameter.VAR_KEYWORD]
+    by_name = ", ".join(name for name in names if of_kind[name] is inspect.Parameter.KEYWORD_ONLY)
 
     @wraps(function)
     def checked(*args: P.args, **kwargs: P.kwargs) -> R:
         try:
             signature.bind(*args, **kwargs)
         except TypeError as e:
-            names = ", ".join(signature.parameters)
-            raise ArgumentTypeError(f"{function.__name__}: {e}. Its arguments are {names}.") from None
+            name = function.__qualname__.removesuffix(".__init__")
+            remedy = f" Pass {by_name} by name." if by_name and "too many positional" in str(e) else ""
+            raise ArgumentTypeError(f"{name}: {e}. Its arguments are {', '.join(names)}.{remedy}") from None
         return function(*args, **kwargs)
 
     return checked

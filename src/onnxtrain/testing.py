@@ -289,6 +289,9 @@ def _real_initializers(onx: onnx.ModelProto) -> list[str]:
 
 def _point(onx: onnx.ModelProto, feeds: Mapping[str, Any], opened: Sequence[str]) -> Arrays:
     """Return the feeds and the values of the weights in `opened`, in the types of the float64 model."""
+    if not isinstance(feeds, Mapping):
+        names = ", ".join(f"{i.name!r}: ..." for i in onx.graph.input)
+        raise DataError(f"feeds must map input names to arrays, got {type(feeds).__name__}. Pass {{{names}}}.")
     for value in onx.graph.input:
         if not value.type.tensor_type.elem_type:
             raise ModelError(f"The input {value.name!r} is not a tensor, so it has no finite differences.")

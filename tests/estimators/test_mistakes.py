@@ -23,6 +23,7 @@ from sklearn.base import clone
 from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer, make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
+from sklearn.ensemble import IsolationForest
 from sklearn.exceptions import ConvergenceWarning, InconsistentVersionWarning, NotFittedError
 from sklearn.feature_extraction import DictVectorizer
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -62,6 +63,7 @@ from onnxtrain.errors import (
 from onnxtrain.losses import LOSSES
 from onnxtrain.losses.synonyms import SYNONYMS
 from onnxtrain.optim import SGD, Adam, Constant, Cosine, Optimizer, Proximal, RMSprop
+from onnxtrain.testing import check_gradient
 
 X, y = load_diabetes(return_X_y=True)
 IRIS, SPECIES = load_iris(return_X_y=True)
@@ -1468,6 +1470,48 @@ FURTHER_CALLS = [
         ArgumentTypeError,
         "ax must be a matplotlib Axes, such as plt.gca",
     ),
+    # arguments of another function
+    (
+        lambda _: onnxtrain.OrtGradientForwardBackward(TWO_COLUMNS, device="cuda"),
+        ArgumentTypeError,
+        "got an unexpected keyword argument 'device'. Its arguments are onnx_model, weights_to_train, ",
+    ),
+    (
+        lambda r: WeightsDisplay.from_estimator(r, "coef"),
+        ArgumentTypeError,
+        "WeightsDisplay.from_estimator: too many positional arguments. Its arguments are estimator, ax. Pass ax by name.",
+    ),
+    (
+        lambda r: LossCurveDisplay.from_estimator(r, "coef"),
+        ArgumentTypeError,
+        "Its arguments are estimator, rate, ax. Pass rate, ax by name.",
+    ),
+    (
+        lambda _: check_gradient(TWO_COLUMNS, X[:, :2]),
+        DataError,
+        "feeds must map input names to arrays, got ndarray. Pass {'X': ...}.",
+    ),
+    (
+        lambda r: onnxtrain.plot_graph(r).save(tempfile.gettempdir()),
+        FileError,
+        f"Is a directory. Pass a file in it: {os.path.join(tempfile.gettempdir(), 'graph.svg')!r}.",
+    ),
+    (
+        lambda _: R(TWO_COLUMNS).fit(onnxtrain.add_loss_output(TWO_COLUMNS), y),
+        DataError,
+        "got ModelProto. Pass an ONNX model first, then the rows: OrtGradientRegressor(model).fit(X, y).",
+    ),
+    (
+        lambda _: R().fit(X, y, every=2),
+        ParameterError,
+        "every=2 is the number of epochs between two writings of a checkpoint, but got no file. Pass its path as check",
+    ),
+    # models without weights
+    (
+        lambda _: R(IsolationForest(n_estimators=2)).fit(X, y),
+        WeightError,
+        "IsolationForest counts splits, which have no derivative. Use OneClassSVM() or SGDOneClassSVM().",
+    ),
 ]
 DAYS = pd.date_range("2020-01-01", periods=20)
 ZONED = DAYS.tz_localize("UTC")
@@ -1543,6 +1587,21 @@ def test_only_a_quantized_model_is_said_to_be_quantized():
     with pytest.raises(WeightError, match="no weight") as e:
         R(no_weight).fit(X, y)
     assert "quantize" not in str(e.value)
+
+
+def test_a_converter_that_calculates_in_numpy_is_told_to_use_the_operators():
+    class Doubled(LinearRegression):
+        def predict(self, X):
+            return X @ (2 * self.coef_) + self.intercept_
+
+    @onnxtrain.converter(Doubled)
+    def doubled(op, estimator, X):
+        return op.Add(op.MatMul(X, 2 * estimator.coef_[:, None]), 2 * estimator.intercept_ / 2)
+
+    with pytest.raises(
+        WeightError, match=r"The converter of Doubled must .* op.Mul\(estimator.coef_, 2.0\), not 2.0 \*"
+    ):
+        R(Doubled(), max_iter=1).fit(X, y)
 
 
 @pytest.mark.parametrize("dtype", ["Int64", "UInt8", "boolean"])

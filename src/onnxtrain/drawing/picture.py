@@ -11,7 +11,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from onnxtrain.drawing.boxes import Box
 from onnxtrain.drawing.layout import Layout, Point, lay_out
-from onnxtrain.errors import ParameterError
+from onnxtrain.errors import FileError, ParameterError
 
 #: The fill and border colors of each stage.
 COLORS = {
@@ -118,13 +118,19 @@ class Picture:
         ------
         ParameterError
             The name of the file ends as that of another format.
+        FileError
+            The file cannot be written.
         """
         if Path(path).suffix.lower() in _OTHER_FORMATS:
             raise ParameterError(
                 f"The drawing is an SVG, got the file name {os.fspath(path)!r}. Name the file "
                 f"{os.fspath(Path(path).with_suffix('.svg'))!r}."
             )
-        Path(path).write_text(self.to_svg(), encoding="utf-8")
+        try:
+            Path(path).write_text(self.to_svg(), encoding="utf-8")
+        except OSError as e:
+            remedy = f" Pass a file in it: {os.path.join(path, 'graph.svg')!r}." if os.path.isdir(path) else ""
+            raise FileError(f"The file {os.fspath(path)!r} cannot be written: {e.strerror or e}.{remedy}") from e
 
 
 def _size(box: Box) -> Point:

@@ -53,6 +53,11 @@ class Checkpoint:
         if path is None:
             if resume:
                 raise ParameterError("resume=True continues from a file. Pass its path as checkpoint=...")
+            if every != 1:
+                raise ParameterError(
+                    f"every={every!r} is the number of epochs between two writings of a checkpoint, but got no file. "
+                    "Pass its path as checkpoint=..., or leave every out."
+                )
             return
         _check(estimator, path, every)
         self._params = encode_parameters(estimator, Encoder(functions=True))

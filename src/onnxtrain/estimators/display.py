@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
+from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.errors import ArgumentTypeError, DependencyError
 from onnxtrain.estimators.protocols import Estimator
 
@@ -98,6 +99,7 @@ class LossCurveDisplay:
         self.best_iteration = best_iteration
 
     @classmethod
+    @lists_its_arguments
     def from_estimator(cls, estimator: Estimator, *, rate: bool = False, ax: Any = None, **kwargs: Any) -> Self:
         """Draw the loss curves of a fitted estimator.
 
@@ -209,6 +211,7 @@ class WeightsDisplay:
         self.weights = weights
 
     @classmethod
+    @lists_its_arguments
     def from_estimator(cls, estimator: Estimator, *, ax: Any = None, **kwargs: Any) -> Self:
         """Draw the weights of a fitted estimator.
 

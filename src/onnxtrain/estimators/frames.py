@@ -275,6 +275,11 @@ def _check_kind(estimator: Estimator, X: object) -> None:
             f"X must be an array or a frame, got the string {os.fspath(X)!r}. Read the file, for example with "
             "pandas.read_csv, and pass its columns."
         )
+    if is_onnx(X):
+        raise DataError(
+            f"X must be an array or a frame, got {type(X).__name__}. Pass an ONNX model first, then the rows: "
+            "OrtGradientRegressor(model).fit(X, y)."
+        )
     if isinstance(X, (Mapping, Inputs)) and not scipy.sparse.issparse(X) and not is_onnx(source):
         raise DataError(
             f"X must be an array or a frame for {model}, got {type(X).__name__}. Pass pandas.DataFrame(X). Only ONNX "

@@ -18,7 +18,13 @@ import numpy as np
 import onnx
 from sklearn.base import BaseEstimator
 from sklearn.dummy import DummyClassifier
-from sklearn.ensemble import BaggingClassifier, ExtraTreesClassifier, RandomForestClassifier, VotingClassifier
+from sklearn.ensemble import (
+    BaggingClassifier,
+    ExtraTreesClassifier,
+    IsolationForest,
+    RandomForestClassifier,
+    VotingClassifier,
+)
 from sklearn.neighbors import KNeighborsClassifier, RadiusNeighborsClassifier
 from sklearn.tree import DecisionTreeClassifier
 
@@ -26,6 +32,7 @@ from onnxtrain import graph
 from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.convert import Binding, Conversion, compare, convert, registered_converters
 from onnxtrain.convert.check import without_remedy
+from onnxtrain.convert.custom import CONVERTERS
 from onnxtrain.convert.learned import get, inside
 from onnxtrain.errors import ConversionError, OnnxTrainError, WeightError
 from onnxtrain.estimators.protocols import Estimator, Features
@@ -283,6 +290,13 @@ def _remedy_of_votes(estimator: Estimator) -> str:
             )
         if isinstance(found, DummyClassifier) and found.strategy != "prior":
             return "Use DummyClassifier(strategy='prior'), which has the class frequencies; these are trained."
+        if isinstance(found, IsolationForest):
+            return "IsolationForest counts splits, which have no derivative. Use OneClassSVM() or SGDOneClassSVM()."
+        if type(found) in CONVERTERS:
+            return (
+                f"The converter of {type(found).__name__} must pass learned arrays to the operators as they are, and "
+                "calculate with them by op: op.Mul(estimator.coef_, 2.0), not 2.0 * estimator.coef_."
+            )
     return ""
 
 

@@ -14,6 +14,7 @@ import onnxruntime
 from onnxruntime.capi import _pybind_state as native
 
 from onnxtrain import graph as graphs
+from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.errors import DeviceError, ParameterError, WeightError
 from onnxtrain.ortgradient._function import (
     Agent,
@@ -112,6 +113,7 @@ class OrtGradientForwardBackward:
     (array([2., 4., 6.], dtype=float32), array([2., 2., 2.], dtype=float32), array(6., dtype=float32))
     """
 
+    @lists_its_arguments
     def __init__(
         self,
         onnx_model: graphs.ModelLike,
