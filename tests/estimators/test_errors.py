@@ -179,7 +179,7 @@ FITTED = LinearRegression().fit(X, y)
     [
         (X[:, :4], y, "X has 4 features, but LinearRegression was fitted on 10"),
         (X[:, :4], y, "X has 4 features"),
-        (X, np.stack([y, y], axis=1), "y has 2 columns, but the model has 1 outputs"),
+        (X, np.stack([y, y], axis=1), "y has 2 columns, but the model has 1 output."),
     ],
 )
 def test_rows_that_do_not_fit_the_model(X, y, message):

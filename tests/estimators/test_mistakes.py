@@ -81,12 +81,31 @@ TWO = onnx_model("(float[n, 10] X) => (float[n, 10] a, float[n, 10] b) { a = Neg
 
 TWO_COLUMNS = onnx_model("(float[n, 2] X) => (float[n, 1] Y) <float[2, 1] W = {1, 2}> { Y = MatMul(X, W) }")
 
+TWO_INPUTS = onnx_model(
+    "(float[n, 10] a, float[n, 10] b) => (float[n, 1] Y) <float[1] W = {1}>"
+    "{ c = Mul(a, b) k = Constant<value = int64[1] {1}>() s = ReduceSum(c, k) Y = Mul(s, W) }"
+)
+
+INDICES = onnx_model(
+    "(int64[n, 1] X) => (float[n, 1] Y) <float[3, 2] E = {1, 2, 3, 4, 5, 6}, float[2, 1] W = {1, 2}>"
+    "{ g = Gather(E, X) f = Flatten(g) Y = MatMul(f, W) }"
+)
+
+PIXELS = onnx_model(
+    "(float[n, 3, 8, 8] X) => (float[n, 2] Y) <float[3, 2] W = {1, 2, 3, 4, 5, 6}>"
+    "{ p = GlobalAveragePool(X) f = Flatten(p) Y = MatMul(f, W) }"
+)
+PAIR = np.ones((20, 2))
+
 #: A table of a user: numbers, text, dates.
 TABLE = pd.DataFrame(
     {"area": np.arange(20.0), "town": ["Bern", "Ulm"] * 10, "since": pd.to_datetime(["2020-01-01", "2021-01-01"] * 10)}
 )
 RENT = np.arange(20.0)
 DIGITS_AS_TEXT = pd.DataFrame({"area": np.arange(20.0), "rooms": ["2", "3.5"] * 10})
+
+
+TRAINED = R(PIXELS, max_iter=0).fit(np.ones((20, 3, 8, 8)), PAIR)
 
 
 @pytest.fixture(scope="module")
@@ -293,7 +312,7 @@ CALLS = [
     (
         lambda _: R(LINE.graph).fit(X, y),
         ParameterError,
-        "estimator must be a whole model, got a GraphProto. Pass the onnx.ModelProto",
+        "estimator must be a whole model, got GraphProto. Pass the onnx.ModelProto",
     ),
     (lambda _: R(KMeans()).fit(X, y), ParameterError, "KMeans is a clusterer, which learns without y"),
     (lambda _: R(R()).fit(X, y), ParameterError, "estimator is itself an OrtGradientRegressor. Pass its model"),
@@ -552,7 +571,7 @@ MORE_CALLS = [
     (
         lambda _: R().fit(TABLE[["area", "town"]], RENT),
         DataError,
-        "'Bern'. The rows contain strings, but the model takes numbers. Put",
+        "'Bern'. X contains strings in 'town', but the model takes numbers. Put",
     ),
     (lambda _: C().fit(TABLE[["area", "town"]], RENT > 9), DataError, "Put an encoder before it"),
     (lambda _: R(MLPRegressor()).fit(TABLE[["area", "town"]], RENT), DataError, "Put an encoder before it"),
@@ -614,7 +633,7 @@ MORE_CALLS = [
     (
         lambda _: C(class_weight=[1, 2]).fit(IRIS, SPECIES),
         ParameterError,
-        "class_weight as a list must contain one dictionary per label, got 1.",
+        "class_weight as a list must contain one dictionary per label of a multilabel y, got 1. Pass the weights of cla",
     ),
     (lambda _: R().fit(np.array(3.0), y), DataError, "Expected 2D array, got scalar array instead"),
     # models
@@ -782,7 +801,7 @@ LAST_CALLS = [
     (
         lambda _: R(LINE).fit(X, np.c_[y, y]),
         DataError,
-        "the model has 1 outputs. Set head='new' to give an ONNX model as many",
+        "the model has 1 output. Set head='new' to give an ONNX model as many",
     ),
     (
         lambda _: R().fit(X, y, ["heavy"] * 442),
@@ -1512,6 +1531,69 @@ FURTHER_CALLS = [
         WeightError,
         "IsolationForest counts splits, which have no derivative. Use OneClassSVM() or SGDOneClassSVM().",
     ),
+    # losses of the other task, weights in another form
+    (
+        lambda _: R(loss="logloss").fit(X, y),
+        LossError,
+        "Unknown loss 'logloss'. It is called 'log_loss' here and is for classes, with OrtGradientClassifier. Known: abs",
+    ),
+    (
+        lambda _: C(loss="logcosh").fit(IRIS, SPECIES),
+        LossError,
+        "It is called 'log_cosh' here and is for numbers, with",
+    ),
+    (
+        lambda _: R(loss="mape").fit(X, y),
+        LossError,
+        "For a loss of your own, pass a function of op, y and the predictio",
+    ),
+    (
+        lambda _: R().fit(X, y, (X, y)),
+        DataError,
+        "got a tuple of arrays. Pass a validation set by name: fit(X, y, X_val",
+    ),
+    # rows in another form
+    (
+        lambda _: R().fit(TABLE[["area"]].assign(since="2020-01-01"), RENT),
+        DataError,
+        "X.astype({'since': float}), and dates with pandas.to_datetime(X['since']).",
+    ),
+    (
+        lambda _: R(TWO_INPUTS).fit({"a": X}, y),
+        DataError,
+        "X has no column 'b', which is an input of the model. Add it to the others: a.",
+    ),
+    (
+        lambda _: R(INDICES).fit(np.full((20, 1), 7), RENT),
+        DataError,
+        "An index selects a row of a table in the model, which has fewer rows. Use the tokenizer or the encoding that",
+    ),
+    (
+        lambda _: R(INDICES).fit({"X": ["some text"] * 20}, RENT),
+        DataError,
+        "base 10: 'some text'. Convert text with the tokenizer of the model.",
+    ),
+    *(
+        (lambda _, call=call, rows=rows: call(rows), DataError, message)
+        for call in (lambda rows: R(PIXELS).fit(rows, PAIR[: len(rows)]), lambda rows: TRAINED.predict(rows))
+        for rows, message in [
+            (np.ones((20, 8, 8, 3)), "shape (8, 8, 3), but the model takes (3, 8, 8). Pass numpy.moveaxis(X, -1, 1)."),
+            (np.ones((20, 192)), "X has 2 axes, but the model takes 4. Pass X.reshape(-1, 3, 8, 8)."),
+            (np.ones((20, 8, 8)), "takes 4. Its shape is (20, 8, 8), and that of a row of the model (3, 8, 8)."),
+            (np.ones((3, 8, 8)), "X has 3 axes, but the model takes 4. Pass X[None] for a single row."),
+            (np.ones((20, 3, 9, 9)), "X has rows of shape (3, 9, 9), but the model takes (3, 8, 8)."),
+        ]
+    ),
+    (
+        lambda _: R(PIXELS).fit(np.ones((20, 3, 8, 8)), RENT),
+        DataError,
+        "y has 1 column, but the model has 2 outputs. Set head='new' to give an ONNX model as many outputs; an estimator "
+        "gets them when it is fitted. To learn classes, use OrtGradientClassifier.",
+    ),
+    # attributes and methods
+    (lambda r: r.n_iter, AttributeError, "OrtGradientRegressor has no n_iter. Use n_iter_ after fit."),
+    (lambda r: r.summary("coef"), ArgumentTypeError, "OrtGradientRegressor.summary takes no arguments, got 1."),
+    (lambda _: onnxtrain.save(LINE, "line.onnx"), ExportError, "Save an ONNX model with onnx.save(model, path)."),
 ]
 DAYS = pd.date_range("2020-01-01", periods=20)
 ZONED = DAYS.tz_localize("UTC")

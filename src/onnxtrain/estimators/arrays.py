@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any
@@ -200,7 +201,13 @@ def _numbers(values: np.ndarray, dtype: np.dtype, name: str) -> np.ndarray:
         array = np.array(values.tolist()) if values.dtype == object else values
         return array if array.dtype.kind in "fiub" else values.astype(np.float64 if dtype.kind == "f" else np.int64)
     except (TypeError, ValueError) as e:
-        raise DataError(f"{name} has dtype {values.dtype}, which cannot be converted to {dtype}: {e}.") from e
+        remedy = (
+            " Convert text with the tokenizer of the model." if dtype.kind in "iu" and "invalid lit" in str(e) else ""
+        )
+        said = re.sub(r"np\.str_\((.*)\)", r"\1", str(e))
+        raise DataError(
+            f"{name} has dtype {values.dtype}, which cannot be converted to {dtype}: {said}.{remedy}"
+        ) from e
 
 
 def _cast_exactly(values: np.ndarray, dtype: np.dtype, name: str, first: int = 0) -> np.ndarray:

@@ -383,6 +383,8 @@ class OrtGradientEstimator(CallbackSupportMixin, SetsItsParameters, BaseEstimato
             raise AttributeError(said, name=name, obj=self)
         if name in _OF_OTHERS:
             raise AttributeError(f"{kind} has no {name}. {_OF_OTHERS[name]}.", name=name, obj=self)
+        if f"{name}_" in _LEARNED:
+            raise AttributeError(f"{kind} has no {name}. Use {name}_ after fit.", name=name, obj=self)
         if name[0] != "_" and not hasattr(type(self), name) and (remedy := self._of_inner(name)):
             raise AttributeError(f"{kind} has no {name}{remedy}", name=name, obj=self)
         return object.__getattribute__(self, name)  # once more: a property may raise its own message

@@ -79,6 +79,7 @@ class ExportableEstimator(OrtGradientEstimator):
             model.write(onx, path)
         return onx
 
+    @names_its_arguments
     def to_sklearn(self) -> Any:
         """Return a fitted copy of the scikit-learn estimator whose learned attributes hold the trained weights.
 
@@ -209,6 +210,7 @@ class ExportableEstimator(OrtGradientEstimator):
         check_is_fitted(self)
         return deferred.graphs.training_graphs(self)
 
+    @names_its_arguments
     def load_training_state(self, state: str | os.PathLike | Mapping[str, ArrayLike]) -> Self:
         """Continue from the state that the files of :meth:`export_training_step` have reached elsewhere.
 

@@ -439,8 +439,9 @@ def hold_out(
         )
     except ValueError as e:
         raise DataError(
-            f"early_stopping=True cannot hold out validation_fraction={fraction} of {len(data.rows)} rows: {e} Set "
-            "early_stopping=False, or pass a validation set: fit(X, y, X_val=..., y_val=...)."
+            f"early_stopping=True cannot hold out validation_fraction={fraction} of {len(data.rows)} rows: "
+            f"{str(e).removesuffix('.')}. Set early_stopping=False, or pass a validation set: fit(X, y, X_val=..., "
+            "y_val=...)."
         ) from e
     return data.subset(train), data.subset(held_out)
 

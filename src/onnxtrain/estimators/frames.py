@@ -126,9 +126,12 @@ class InputForm:
             columns = "{name: [row[name] for row in X] for name in X[0]}" if self.shapes else "pandas.DataFrame(X)"
             raise DataError(f"X is a list of dictionaries, one per row. Pass the columns of all rows: X = {columns}.")
         if not self.by_name:
+            X = self._as_one_array(X)
+            if self.ndim > 2 and not reset and hasattr(X, "shape"):  # scikit-learn compares only axis 1
+                self.check_shape(X, {name: (None, *(row or ())) for name, row in self.shapes.items()})
             return check_X_y(
                 estimator,
-                self._as_one_array(X),
+                X,
                 y,
                 reset=reset,
                 dtype=np.dtype(self.dtype),
@@ -176,7 +179,7 @@ class InputForm:
         columns = {}
         for name in self.shapes or names:
             if name not in names:
-                raise _no_column(name, names)
+                raise _no_column(name, names, self.shapes)
             row = self.shapes.get(name)
             column = as_column(name, X[name], self.pad, row[0] if row else None)
             axis = self.axes.get(name, 0) if isinstance(X, Mapping) else 0
@@ -471,10 +474,12 @@ def _check_names_given(inputs: Collection[str]) -> None:
         )
 
 
-def _no_column(name: str, names: Collection[str]) -> DataError:
-    return DataError(
-        f"X has no column {name!r}, which is an input of the model. Rename one of its columns: {', '.join(names)}."
+def _no_column(name: str, names: Collection[str], inputs: Collection[str]) -> DataError:
+    others = [other for other in names if other not in inputs]
+    remedy = (
+        f"Rename one of its columns: {', '.join(others)}." if others else f"Add it to the others: {', '.join(names)}."
     )
+    return DataError(f"X has no column {name!r}, which is an input of the model. {remedy}")
 
 
 def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[str, tuple]) -> dict[str, np.ndarray]:
@@ -493,7 +498,7 @@ def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[s
     feeds = {}
     for name, dtype in inputs.items():
         if name not in names:
-            raise _no_column(name, names)
+            raise _no_column(name, names, inputs)
         column = _as_fitted(name, np.asarray(X[name]), dtype)
         feeds[name] = np.ascontiguousarray(column.reshape(-1, 1) if column.ndim < len(shapes[name]) else column)
     return feeds

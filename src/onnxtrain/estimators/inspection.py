@@ -10,6 +10,7 @@ from sklearn.base import clone
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.metaestimators import available_if
 
+from onnxtrain.arguments import names_its_arguments
 from onnxtrain.estimators import deferred
 from onnxtrain.estimators.base import OrtGradientEstimator
 from onnxtrain.estimators.history import History, history_of
@@ -65,6 +66,7 @@ class InspectableEstimator(OrtGradientEstimator):
             raise AttributeError(f"{type(self).__name__} has no history_ before it is fitted. Call fit first.")
         return history_of(self._state)
 
+    @names_its_arguments
     def summary(self) -> Summary:
         """Return a table of the layers: operators, shapes, parameters, trained or frozen, and the runtime of each step.
 

@@ -107,6 +107,8 @@ def save(estimator: OrtGradientClassifier | OrtGradientRegressor, path: str | os
             turned = " Pass the one inside, pipeline[-1] or search.best_estimator_, or save all of it with joblib.dump."
         if hasattr(estimator, "to_local"):
             turned = " Save an estimator of onnxtrain.dask as a plain one: save(estimator.to_local(), path)."
+        if hasattr(estimator, "graph"):
+            turned = " Save an ONNX model with onnx.save(model, path)."
         raise ExportError(f"Only {' and '.join(classes)} can be saved, got {type(estimator).__name__}.{turned}")
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
         raise ArgumentTypeError(f"path must be a file path, got {path!r:.80}.")

@@ -155,13 +155,16 @@ def _check_loss(loss: Any, loss_params: Mapping[str, Any] | None, *, classifies:
 
 
 def _unknown_loss(loss: str, *, classifies: bool) -> str:
-    """Return the message for an unknown loss name, which proposes a loss of the same task."""
-    hint = did_you_mean(loss, (name for name, known in LOSSES.items() if known.classifies == classifies), SYNONYMS)
-    other = did_you_mean(loss, LOSSES, SYNONYMS).partition("?")[0].removeprefix("Did you mean ")
-    if hint.startswith("Known") and not other.startswith("Known"):
+    """Return the message for an unknown loss name, which proposes the nearest loss and lists those of the same task."""
+    names = sorted(name for name, known in LOSSES.items() if known.classifies == classifies)
+    hint = did_you_mean(loss, LOSSES, SYNONYMS).partition("Known")[0]
+    near = hint.removeprefix("Did you mean ").removesuffix("? ")
+    if not near:
+        hint = "For a loss of your own, pass a function of op, y and the prediction. "
+    elif near.strip("'") not in names:
         kind, estimator = ("numbers", "OrtGradientRegressor") if classifies else ("classes", "OrtGradientClassifier")
-        hint = f"It is called {other} here and is for {kind}, with {estimator}. {hint}"
-    return f"Unknown loss {loss!r}. {hint}"
+        hint = f"It is called {near} here and is for {kind}, with {estimator}. "
+    return f"Unknown loss {loss!r}. {hint}Known: {', '.join(names)}."
 
 
 def _check_solver(estimator: OrtGradientEstimator) -> None:

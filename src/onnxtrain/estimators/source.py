@@ -238,7 +238,7 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
             f"estimator must be an instance, got the class {estimator.__name__}. Pass {estimator.__name__}()."
         )
     if name in ("GraphProto", "FunctionProto", "InferenceSession"):
-        raise ParameterError(f"estimator must be a whole model, got a {name}. Pass the onnx.ModelProto, or its file.")
+        raise ParameterError(f"estimator must be a whole model, got {name}. Pass the onnx.ModelProto, or its file.")
     remedy = how_to_export(estimator, X)
     if isinstance(estimator, (list, tuple)):
         remedy = " Combine steps into an estimator with sklearn.pipeline.Pipeline or make_pipeline."

@@ -24,7 +24,7 @@ from sklearn.utils.validation import check_X_y as check_arrays
 
 from onnxtrain.arguments import several
 from onnxtrain.cache import table
-from onnxtrain.convert.columns import date_columns, object_columns, types_of_columns
+from onnxtrain.convert.columns import date_columns, object_columns, text_columns, types_of_columns
 from onnxtrain.errors import ArgumentTypeError, DataError, OnnxTrainError, ParameterError, as_number, warn
 from onnxtrain.estimators.arrays import cast
 from onnxtrain.estimators.lora import LoRA
@@ -106,7 +106,10 @@ def _check_class_weight(wanted: Any) -> None:
         return
     for of_label in wanted if isinstance(wanted, list) else [wanted]:
         if not isinstance(of_label, Mapping):
-            raise ParameterError(f"class_weight as a list must contain one dictionary per label, got {of_label!r:.80}.")
+            raise ParameterError(
+                f"class_weight as a list must contain one dictionary per label of a multilabel y, got {of_label!r:.80}."
+                " Pass the weights of classes as a dictionary: class_weight={0: 1.0, 1: 2.0}."
+            )
         for label, weight in of_label.items():
             if not 0 <= as_number(weight) < math.inf:
                 raise ParameterError(
@@ -266,6 +269,7 @@ def as_data_error(X: object = None) -> Iterator[None]:
         said = _of_columns(X) if _NO_NUMBER.search(str(e)) and _is_about(X, str(e)) else ""
         if not said:
             remedy = next((remedy for part, remedy in _REMEDIES.items() if part in str(e)), "")
+            remedy = _for_texts(X) if remedy is _FOR_TEXT else remedy
             found = _MATRIX.sub("", str(e))
             said = (found.removesuffix(".") if remedy.startswith(".") else found) + remedy
         raise (ArgumentTypeError if isinstance(e, TypeError) else DataError)(said) from e
@@ -297,6 +301,20 @@ def _of_columns(X: object) -> str:
             f"to strings for an encoder, X.astype({{{name!r}: str}}), or leave the column out."
         )
     return ""
+
+
+def _for_texts(X: object) -> str:
+    """Return the remedy for strings in the rows, which names the columns of a frame."""
+    columns = text_columns(X)
+    if not columns:
+        return _FOR_TEXT
+    first = repr(columns[0])
+    return (
+        f". X contains strings in {', '.join(map(repr, columns))}, but the model takes numbers. Put an encoder before "
+        f"it, such as make_column_transformer((OneHotEncoder(), [{first}]), remainder='passthrough'), or leave these "
+        f"columns out. Convert numbers stored as strings with X.astype({{{first}: float}}), and dates with "
+        f"pandas.to_datetime(X[{first}])."
+    )
 
 
 def random_state_of(estimator: Estimator) -> np.random.RandomState:
@@ -555,6 +573,11 @@ def check_sample_weight(
             f"sample_weight must contain one number per row, got {sample_weight!r:.80}. To weight classes, set "
             "class_weight of OrtGradientClassifier."
         )
+    if isinstance(sample_weight, tuple) and any(map(np.ndim, sample_weight)):
+        raise DataError(
+            "sample_weight must contain one number per row, got a tuple of arrays. Pass a validation set by name: "
+            "fit(X, y, X_val=..., y_val=...)."
+        )
     kind = np.asarray(sample_weight).dtype.kind
     texts = [w for w in np.ravel(sample_weight) if isinstance(w, (str, bytes))] if kind in "USO" else []
     if texts:
@@ -593,12 +616,34 @@ def check_features(X: HasShape, shape: tuple[Any, ...], source: str, name: str =
         The rank or the number of columns differs; `source` names the model in the message.
     """
     if len(shape) != len(X.shape):
-        raise DataError(f"{name} has {len(X.shape)} axes, but {source} {len(shape)}.")
+        raise DataError(
+            f"{name} has {len(X.shape)} axes, but {source} {len(shape)}.{_turned(X.shape, shape[1:], name)}"
+        )
     wanted, given = shape[1:], X.shape[1:]
     if any(w is not None and w != g for w, g in zip(wanted, given, strict=True)):
         if len(wanted) == 1:
             raise DataError(f"{name} has {given[0]} features, but {source} {wanted[0]}.")
-        raise DataError(f"{name} has rows of shape {given}, but {source} {wanted}.")
+        raise DataError(f"{name} has rows of shape {given}, but {source} {wanted}.{_turned(X.shape, wanted, name)}")
+
+
+def _turned(given: tuple[int, ...], row: tuple[Any, ...], name: str) -> str:
+    """Return the advice that gives an array rows of shape `row`, by moving, adding or splitting axes if possible."""
+    candidates = {
+        f"{name}[:, None]": (1, *given[1:]),
+        f"{name}[..., None]": (*given[1:], 1),
+        f"{name}[None] for a single row": given,
+    }
+    if len(given) == 1 + len(row) > 2:
+        candidates = {
+            f"numpy.moveaxis({name}, -1, 1)": (given[-1], *given[1:-1]),
+            f"numpy.moveaxis({name}, 1, -1)": (*given[2:], given[1]),
+        }
+    elif len(given) == 2 and None not in row and given[1] == math.prod(row):
+        candidates = {f"{name}.reshape(-1, {', '.join(map(str, row))})": row}
+    for expression, shape in candidates.items():
+        if len(shape) == len(row) and all(w in (None, g) for w, g in zip(row, shape, strict=True)):
+            return f" Pass {expression}."
+    return "" if len(given) == 1 + len(row) else f" Its shape is {given}, and that of a row of the model {row}."
 
 
 @as_data_error()
@@ -614,9 +659,11 @@ def check_target(y: np.ndarray, width: int, dtype: str) -> np.ndarray:
         y = np.ascontiguousarray(y, dtype=dtype)
     y = y.reshape(-1, 1) if y.ndim == 1 else y
     if y.shape[1] != width:
+        columns, outputs = (f"{n} {noun}{'s' * (n != 1)}" for n, noun in ((y.shape[1], "column"), (width, "output")))
+        to_classes = " To learn classes, use OrtGradientClassifier." if y.shape[1] == 1 else ""
         raise DataError(
-            f"y has {y.shape[1]} columns, but the model has {width} outputs. Set head='new' to give an ONNX model as "
-            "many outputs; an estimator gets them when it is fitted."
+            f"y has {columns}, but the model has {outputs}. Set head='new' to give an ONNX model as many "
+            f"outputs; an estimator gets them when it is fitted.{to_classes}"
         )
     if not np.isfinite(y).all():
         raise DataError(

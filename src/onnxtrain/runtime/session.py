@@ -271,17 +271,23 @@ def run_session(
     try:
         found = session.run(list(outputs) if outputs is not None else None, dict(feeds))
     except Exception as e:  # see open_session
-        raise DataError(
-            f"onnxruntime cannot run the model: {e}{_UNKNOWN if 'Unknown Category' in str(e) else _integers(feeds)}"
-        ) from e
+        said = str(e).strip()
+        remedy = next((remedy for part, remedy in _REMEDIES.items() if part in said), "")
+        found_in = "" if "Unknown Category" in said else _integers(feeds)
+        raise DataError(f"onnxruntime cannot run the model: {said.removesuffix('.')}.{found_in}{remedy}") from e
     # if an input is also an output, onnxruntime 1.19 returns its memory without keeping it alive
     given = [x for x in feeds.values() if isinstance(x, np.ndarray)]
     shared = (isinstance(y, np.ndarray) and any(np.may_share_memory(x, y) for x in given) for y in found)
     return [y.copy() if is_shared else y for y, is_shared in zip(found, shared, strict=True)]
 
 
-#: The remedy for a category that is unknown to the OneHotEncoder of a model.
-_UNKNOWN = " X has a category that the encoder was not fitted on. OneHotEncoder(handle_unknown='ignore') takes any."
+#: The remedies for parts of the messages of onnxruntime.
+_REMEDIES = {
+    "Unknown Category": " X has a category that the encoder was not fitted on. OneHotEncoder(handle_unknown='ignore') "
+    "takes any.",
+    "indices element out of data bounds": " An index selects a row of a table in the model, which has fewer rows. Use "
+    "the tokenizer or the encoding that the model was trained with.",
+}
 
 
 def _integers(feeds: Mapping[str, Any]) -> str:
