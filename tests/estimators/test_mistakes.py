@@ -1590,6 +1590,18 @@ FURTHER_CALLS = [
         "y has 1 column, but the model has 2 outputs. Set head='new' to give an ONNX model as many outputs; an estimator "
         "gets them when it is fitted. To learn classes, use OrtGradientClassifier.",
     ),
+    *(
+        (
+            lambda _, call=call: call(R(make_pipeline(TfidfVectorizer(), Ridge()), max_iter=0)),
+            DataError,
+            "X is a frame, and a text vectorizer takes the names of its columns as the texts. Pass a column, X['town'],",
+        )
+        for call in (
+            lambda model: model.fit(TABLE, RENT),
+            lambda model: R(clone(model.estimator).fit(TABLE["town"], RENT)).fit(TABLE[["town"]], RENT),
+        )
+    ),
+    (lambda _: C().fit(TABLE[["area"]], pd.cut(RENT, 3)), DataError, "with continuous values. Pass y.astype(str)."),
     # attributes and methods
     (lambda r: r.n_iter, AttributeError, "OrtGradientRegressor has no n_iter. Use n_iter_ after fit."),
     (lambda r: r.summary("coef"), ArgumentTypeError, "OrtGradientRegressor.summary takes no arguments, got 1."),
@@ -1669,6 +1681,13 @@ def test_only_a_quantized_model_is_said_to_be_quantized():
     with pytest.raises(WeightError, match="no weight") as e:
         R(no_weight).fit(X, y)
     assert "quantize" not in str(e.value)
+
+
+@pytest.mark.filterwarnings("ignore:X has feature names")
+def test_a_frame_is_not_predicted_as_the_texts_of_its_column_names():
+    ours = R(make_pipeline(TfidfVectorizer(), Ridge()), max_iter=0).fit(TABLE["town"], RENT)
+    with pytest.raises(DataError, match="takes the names of its columns as the texts. Pass a column"):
+        ours.predict(TABLE[["town"]])
 
 
 def test_a_converter_that_calculates_in_numpy_is_told_to_use_the_operators():

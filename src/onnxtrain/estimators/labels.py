@@ -405,6 +405,7 @@ def check_classes(y: np.ndarray) -> np.ndarray:
                 f"Unknown label type: y has dtype object, but all its values are {types[0]}. Pass y.astype({types[0]})."
             ) from e
         gaps = " Leave out the rows without a label." if "NoneType" in types else ""
+        gaps = " Pass y.astype(str)." if types == ["Interval"] else gaps
         raise DataError(f"Labels must be all numbers or all strings, got {', '.join(types)}: {e}{gaps}") from e
     if n_columns(y) > 1:
         return _check_indicator(y)

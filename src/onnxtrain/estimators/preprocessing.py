@@ -23,7 +23,7 @@ from onnxtrain.errors import ConversionError, DataError, ExportError, ModelError
 from onnxtrain.estimators.division import Division, divisions, put_in_front, steps_of
 from onnxtrain.estimators.frames import InputForm, as_pandas, holds_halves, in_order
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_frame, is_of_objects
-from onnxtrain.estimators.validation import as_data_error, check_lengths
+from onnxtrain.estimators.validation import as_data_error, check_lengths, of_names
 
 #: The number of entries that are rounded to float32 at a time, which takes a tenth of a second.
 _MANY = 2**21
@@ -107,9 +107,10 @@ class PreprocessedForm(InputForm):
 
     def _columns(self, X: Features) -> Features:
         finite = "allow-nan" if self.allow_nan else True
-        return check_array(
-            self.front.transform(X), accept_sparse="csr", dtype=self.dtype, order="C", ensure_all_finite=finite
-        )
+        columns = self.front.transform(X)
+        if is_frame(X) and columns.shape[0] != X.shape[0]:
+            raise DataError(of_names(X))
+        return check_array(columns, accept_sparse="csr", dtype=self.dtype, order="C", ensure_all_finite=finite)
 
     def around(self, trained: Estimator) -> Estimator:
         """Return the user's estimator with a trained tail."""

@@ -270,6 +270,8 @@ def as_data_error(X: object = None) -> Iterator[None]:
         if not said:
             remedy = next((remedy for part, remedy in _REMEDIES.items() if part in str(e)), "")
             remedy = _for_texts(X) if remedy is _FOR_TEXT else remedy
+            if is_frame(X) and f"inconsistent numbers of samples: [{X.shape[1]}, {X.shape[0]}]" in str(e):
+                remedy = f". {of_names(X)}"
             found = _MATRIX.sub("", str(e))
             said = (found.removesuffix(".") if remedy.startswith(".") else found) + remedy
         raise (ArgumentTypeError if isinstance(e, TypeError) else DataError)(said) from e
@@ -314,6 +316,15 @@ def _for_texts(X: object) -> str:
         f"it, such as make_column_transformer((OneHotEncoder(), [{first}]), remainder='passthrough'), or leave these "
         f"columns out. Convert numbers stored as strings with X.astype({{{first}: float}}), and dates with "
         f"pandas.to_datetime(X[{first}])."
+    )
+
+
+def of_names(X: Any) -> str:
+    """Return the message for a frame whose column names a step of a pipeline took as its rows."""
+    name = next(iter(text_columns(X) or X.columns))
+    return (
+        f"X is a frame, and a text vectorizer takes the names of its columns as the texts. Pass a column, X[{name!r}], "
+        f"or select it in the pipeline, make_column_transformer((TfidfVectorizer(), {name!r}))."
     )
 
 
