@@ -91,6 +91,12 @@ INDICES = onnx_model(
     "{ g = Gather(E, X) f = Flatten(g) Y = MatMul(f, W) }"
 )
 
+POSITIONS = onnx_model(
+    "(int64[n, t] X) => (float[n, t, 2] Y) <float[3, 2] E = {1, 2, 3, 4, 5, 6}, float[2, 2] W = {1, 2, 3, 4}>"
+    "{ g = Gather(E, X) Y = MatMul(g, W) }"
+)
+SEQUENCES = np.arange(60).reshape(20, 3) % 3
+
 PIXELS = onnx_model(
     "(float[n, 3, 8, 8] X) => (float[n, 2] Y) <float[3, 2] W = {1, 2, 3, 4, 5, 6}>"
     "{ p = GlobalAveragePool(X) f = Flatten(p) Y = MatMul(f, W) }"
@@ -1602,7 +1608,35 @@ FURTHER_CALLS = [
         )
     ),
     (lambda _: C().fit(TABLE[["area"]], pd.cut(RENT, 3)), DataError, "with continuous values. Pass y.astype(str)."),
+    (
+        lambda _: C(POSITIONS, max_iter=0).fit(SEQUENCES, SEQUENCES % 2).score(SEQUENCES, SEQUENCES[:, :2]),
+        DataError,
+        "y has shape (20, 2), but the predictions have shape (20, 3). Pass one label or value for each position",
+    ),
+    (
+        lambda _: R(POSITIONS).fit(SEQUENCES, SEQUENCES % 2),
+        DataError,
+        "a class per position, use OrtGradientClassifier.",
+    ),
+    (
+        lambda _: R().partial_fit(X[0], y[0]),
+        DataError,
+        "y must have one target per row of X, got the single value 151.0.",
+    ),
+    # weights
+    (
+        lambda _: C(MLP, weights_to_train=["head"]).fit(IRIS, SPECIES),
+        WeightError,
+        "value of weights_to_train: weights_to_train='head'. Kn",
+    ),
+    (
+        lambda _: C(MLP, weights_to_train="lora").fit(IRIS, SPECIES),
+        WeightError,
+        "Pass weights_to_train=onnxtrain.LoRA().",
+    ),
     # attributes and methods
+    (lambda r: r.trainable_weights(), AttributeError, "Use onnxtrain.trainable_weights(model), a function."),
+    (lambda r: r.to_frame(), AttributeError, "OrtGradientRegressor has no to_frame. Use history_.to_frame()."),
     (lambda r: r.n_iter, AttributeError, "OrtGradientRegressor has no n_iter. Use n_iter_ after fit."),
     (lambda r: r.summary("coef"), ArgumentTypeError, "OrtGradientRegressor.summary takes no arguments, got 1."),
     (lambda _: onnxtrain.save(LINE, "line.onnx"), ExportError, "Save an ONNX model with onnx.save(model, path)."),

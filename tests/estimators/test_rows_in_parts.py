@@ -716,7 +716,7 @@ def parts_with_lengths(n):
         (lambda m: m.fit(parts_of(3, X, y), sample_weight=weight), DataError, "sample_weight cannot be passed with"),
         (lambda m: m.partial_fit(parts_of(3, X, y), y), DataError, "y cannot be passed with rows in parts"),
         (lambda m: m.partial_fit(X), DataError, "requires y to be passed"),
-        (lambda m: m.partial_fit(parts_of(3, X, y), classes=["no", "maybe"]), DataError, "does not know: 'yes'|not in classes=.*'yes'"),
+        (lambda m: m.partial_fit(parts_of(3, X, y), classes=["no", "maybe"]), DataError, "classes must list all labels of y.* lacks 'yes'"),
         (lambda m: m.fit(Parts(from_files([], len))), DataError, "There are no parts"),
         (lambda m: m.fit(from_files([0], lambda i: (X[:0], y[:0]))), DataError, "The 1 parts have no rows"),
         (lambda m: m.fit(from_files([0], lambda i: (X, y), n_rows=[7])), DataError, "Part 0 must have n_rows\\(0\\) = 7 rows, but has 603 in X and 603 in y"),

@@ -88,6 +88,7 @@ class PositionLabels(Labels):
     def counted(self, y: ArrayLike, predicted: np.ndarray, sample_weight: ArrayLike | None) -> Scored:
         """Return labels, predictions and weights of the positions whose label is not `ignore_index`."""
         labels = check_positions(y, self.ignore_index)
+        _check_same_shape(labels, predicted)
         which = counts(labels, self.ignore_index)
         return labels[which], predicted[which], weights_of_entries(sample_weight, which)
 
@@ -112,7 +113,8 @@ class PositionValues(Values):
         if model.width != 1:
             raise DataError(
                 f"y must have the shape of the output {model.output!r} of the model, but the output has {model.width} "
-                f"values for each entry of y, on axis {model.class_axis}."
+                f"values for each entry of y, on axis {model.class_axis}. To learn a class per position, use "
+                "OrtGradientClassifier."
             )
         return super().learned(y, source, sample_weight)
 
@@ -128,11 +130,20 @@ class PositionValues(Values):
     def counted(self, y: ArrayLike, predicted: np.ndarray, sample_weight: ArrayLike | None) -> Scored:
         """Return the values, predictions and weights of the positions that have a value."""
         values = check_values(y, "float64")
+        _check_same_shape(values, predicted)
         which = ~np.isnan(values)
         return values[which], predicted[which], weights_of_entries(sample_weight, which)
 
 
 @as_data_error()
+def _check_same_shape(y: np.ndarray, predicted: np.ndarray) -> None:
+    if y.shape != predicted.shape:
+        raise DataError(
+            f"y has shape {y.shape}, but the predictions have shape {predicted.shape}. Pass one label or value for "
+            "each position of a row."
+        )
+
+
 def check_positions(y: ArrayLike, ignore_index: int | str | None) -> np.ndarray:
     """Return the labels of the positions as an array, checked.
 

@@ -460,7 +460,8 @@ def check_lengths(X: Any, y: Any) -> None:
     rows, targets = _shape(X), _shape(y)
     if not targets:
         column = f" The column of this name is X[{y!r:.40}]." if isinstance(y, str) else ""
-        raise DataError(f"y must have one target per row of X, got the single value {y!r:.40}.{column}")
+        value = y.item() if isinstance(y, np.generic) else y
+        raise DataError(f"y must have one target per row of X, got the single value {value!r:.40}.{column}")
     if not rows or rows[0] == targets[0]:  # the validation of rows refuses rows without a length
         return
     hint = ""

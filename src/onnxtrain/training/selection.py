@@ -66,11 +66,22 @@ def select_weights(
     return [name for name in names if name in chosen]
 
 
+#: Remedies for words that are no names of weights.
+_MEANT = {
+    "head": "It is a whole value of weights_to_train: weights_to_train='head'. ",
+    "last": "For the last layer, pass weights_to_train='head'. ",
+    "lora": "Pass weights_to_train=onnxtrain.LoRA(). ",
+}
+
+
 def _fitting(names: Sequence[str], word: str, what: str) -> list[str]:
     """Return the names that match a word."""
     plain = word.removeprefix("-")
     found = [n for n in names if plain in ("all", n) or fnmatchcase(n, plain) or n.startswith(f"{plain}.")]
     if not found and not (word.startswith("-") and any(c in plain for c in "*?[")):
         steps = {n.rpartition(".")[0] for n in names} - {""}
-        raise WeightError(f"{plain!r} is neither a {what} nor a step with one. {did_you_mean(plain, [*names, *steps])}")
+        meant = _MEANT.get(plain.casefold(), "")
+        raise WeightError(
+            f"{plain!r} is neither a {what} nor a step with one. {meant}{did_you_mean(plain, [*names, *steps])}"
+        )
     return found
