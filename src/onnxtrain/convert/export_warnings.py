@@ -49,8 +49,13 @@ def remarks(onx: onnx.ModelProto, trained: Collection[str], others: Collection[s
     """
     if onx.producer_name != "pytorch":
         return []
-    found = []
     module = Module(onx)
+    return [*_on_dynamo(module, trained), *_on_script(onx, module, trained, others)]
+
+
+def _on_dynamo(module: Module, trained: Collection[str]) -> list[str]:
+    """Return the warnings about what torch.onnx.export(dynamo=True) records."""
+    found = []
     taken = taken_by_nodes(module)
     layers = _folded_normalizations(module, taken)
     if lost := _left_out(module, taken, layers):
@@ -71,6 +76,12 @@ def remarks(onx: onnx.ModelProto, trained: Collection[str], others: Collection[s
             "trained, not the parameters behind them. Use torch.onnx.export(..., dynamo=True, optimize=False) to keep "
             "the parameters."
         )
+    return found
+
+
+def _on_script(onx: onnx.ModelProto, module: Module, trained: Collection[str], others: Collection[str]) -> list[str]:
+    """Return the warnings about what torch.onnx.export(dynamo=False) does not record."""
+    found = []
     padded = {} if module.held else padding_rows(onx)
     if tables := {n.input[0] for n in onx.graph.node if n.output and n.output[0] in padded}.intersection(trained):
         found.append(
