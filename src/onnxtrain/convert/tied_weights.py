@@ -208,7 +208,7 @@ def _along(array: np.ndarray, axis: int) -> SpreadTable:
 
 @dataclass(frozen=True)
 class Squares:
-    """What the exporter computed from the squares of a weight: the squares, or the norms along an axis.
+    """An array that the exporter computed from a weight: its squares, or its norms along an axis.
 
     Attributes
     ----------

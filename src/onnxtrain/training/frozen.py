@@ -331,7 +331,7 @@ def _elements(values: Iterable[ir.Value]) -> float:
 
 @cached
 def behind(objective: Objective, border: tuple[tuple[str, int], ...]) -> Objective:
-    """Return the objective after a border, given as the names of its values and their numbers of axes."""
+    """Return the objective after a border, given as the name and the rank of each of its values."""
     model = graph.reload(objective.model)
     values = {str(v.name): v for v in _values(model)}
     features = _features(model, objective)

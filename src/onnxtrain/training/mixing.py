@@ -215,7 +215,7 @@ def apportioned(n: int, share: np.ndarray, most: np.ndarray) -> np.ndarray:
 
 
 def drawn(strata: np.ndarray, numbers: np.ndarray, random_state: np.random.RandomState) -> np.ndarray:
-    """Draw the given numbers of rows of each stratum; return a mask of the drawn rows.
+    """Draw rows of each stratum, as many as given; return a mask of the drawn rows.
 
     Examples
     --------
