@@ -215,22 +215,8 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
             f"estimator is a {search} around an {name}. Put the search outside: {search}({name}(...), ...)."
         )
     if is_estimator(estimator) and hasattr(estimator, "fit"):
-        kind = get_tags(estimator).estimator_type
-        if kind is None and not hasattr(estimator, "predict"):
-            kind = "transformer"
-        if classifies is not None and kind in ("clusterer", "transformer"):
-            verb = "ends with" if isinstance(estimator, Pipeline) else "is"
-            raise ParameterError(
-                f"{type(estimator).__name__} {verb} a {kind}, which learns without y, so there is no loss to train it "
-                f"with. Pass a regressor or a classifier; a {kind} may precede it in a pipeline."
-            )
-        if classifies is not None and (is_regressor if classifies else is_classifier)(estimator):
-            kind, gives = ("regressor", "numbers") if classifies else ("classifier", "classes")
-            raise ParameterError(
-                f"{type(estimator).__name__} is a {kind}, which predicts {gives}. Train it with "
-                f"OrtGradient{kind.capitalize()}, or pass a {'classifier' if classifies else 'regressor'} here. "
-                "To train an output as it is, name it with output=."
-            )
+        if classifies is not None:
+            _check_kind(estimator, classifies=classifies)
         return
     name = type(estimator).__name__
     if isinstance(estimator, type):
@@ -250,6 +236,26 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
         f"estimator must be a scikit-learn estimator, an onnx.ModelProto, its bytes or a path, "
         f"got {type(estimator).__name__}.{remedy}"
     )
+
+
+def _check_kind(estimator: Any, *, classifies: bool) -> None:
+    """Raise a ParameterError if a scikit-learn estimator does not predict the kind of target that is trained."""
+    kind = get_tags(estimator).estimator_type
+    if kind is None and not hasattr(estimator, "predict"):
+        kind = "transformer"
+    if kind in ("clusterer", "transformer"):
+        verb = "ends with" if isinstance(estimator, Pipeline) else "is"
+        raise ParameterError(
+            f"{type(estimator).__name__} {verb} a {kind}, which learns without y, so there is no loss to train it "
+            f"with. Pass a regressor or a classifier; a {kind} may precede it in a pipeline."
+        )
+    if (is_regressor if classifies else is_classifier)(estimator):
+        kind, gives = ("regressor", "numbers") if classifies else ("classifier", "classes")
+        raise ParameterError(
+            f"{type(estimator).__name__} is a {kind}, which predicts {gives}. Train it with "
+            f"OrtGradient{kind.capitalize()}, or pass a {'classifier' if classifies else 'regressor'} here. "
+            "To train an output as it is, name it with output=."
+        )
 
 
 def with_head(
