@@ -10,8 +10,9 @@ import numpy as np
 from onnxtrain.dask.partitions import Part, len_of, partitions
 from onnxtrain.dask.workers import Workers
 from onnxtrain.errors import DataError
+from onnxtrain.estimators.data_errors import as_data_error
 from onnxtrain.estimators.positions import counts
-from onnxtrain.estimators.validation import as_data_error, check_sample_weight
+from onnxtrain.estimators.validation import check_sample_weight
 
 
 def accuracy(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:

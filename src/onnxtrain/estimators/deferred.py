@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from onnxtrain import losses
     from onnxtrain.convert import custom
     from onnxtrain.estimators import (
+        data_errors,
         fit,
         fit_data,
         graphs,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "custom",
+    "data_errors",
     "fit",
     "fit_data",
     "graphs",

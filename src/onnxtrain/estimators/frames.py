@@ -20,6 +20,7 @@ from onnxtrain.convert.columns import by_column
 from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.errors import DataError, warn
 from onnxtrain.estimators.arrays import as_array, as_column, as_padding, cast, loses_digits, not_nullable
+from onnxtrain.estimators.data_errors import as_data_error
 from onnxtrain.estimators.inputs import Inputs
 from onnxtrain.estimators.protocols import (
     ArrayLike,
@@ -31,7 +32,7 @@ from onnxtrain.estimators.protocols import (
     is_of_objects,
     is_onnx,
 )
-from onnxtrain.estimators.validation import as_data_error, check_features, check_lengths, check_X_y, warn_of_rounding
+from onnxtrain.estimators.validation import check_features, check_lengths, check_X_y, warn_of_rounding
 from onnxtrain.training.model import TrainableModel
 
 #: The type that an Entrance reports for every floating-point type.

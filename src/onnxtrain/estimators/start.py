@@ -14,6 +14,7 @@ from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.errors import ConversionError, DataError, OnnxTrainError, warn
 from onnxtrain.estimators.agreement import check_start
 from onnxtrain.estimators.arrays import as_array, not_nullable
+from onnxtrain.estimators.data_errors import as_data_error
 from onnxtrain.estimators.division import divisions, is_divisible, refusal
 from onnxtrain.estimators.fit_data import check_first_rows, check_rows
 from onnxtrain.estimators.fitting import fitted_on, fitted_source
@@ -41,7 +42,6 @@ from onnxtrain.estimators.source import Source, layout_of, opened, with_head
 from onnxtrain.estimators.targets import check_axes, check_class_axis
 from onnxtrain.estimators.template import as_source
 from onnxtrain.estimators.trained import TrainedModel
-from onnxtrain.estimators.validation import as_data_error
 from onnxtrain.losses.link import Link
 from onnxtrain.training.model import Reading, TrainableModel, choose_weights, draw_weights, learned_constants
 from onnxtrain.training.parameters import quantized_weights
