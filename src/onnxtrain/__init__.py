@@ -21,10 +21,10 @@ if TYPE_CHECKING:
     from onnxtrain.convert import converter
     from onnxtrain.convert.head import with_new_head
     from onnxtrain.estimators import LossCurveDisplay, OrtGradientClassifier, OrtGradientRegressor, WeightsDisplay
-    from onnxtrain.estimators.inputs import Inputs
-    from onnxtrain.estimators.live import LiveLossCurve
+    from onnxtrain.estimators.display import LiveLossCurve
+    from onnxtrain.estimators.graphs import plot_graph
     from onnxtrain.estimators.lora import LoRA
-    from onnxtrain.estimators.pictures import plot_graph
+    from onnxtrain.estimators.protocols import Inputs
     from onnxtrain.estimators.saving import load, save
     from onnxtrain.estimators.weights import trainable_weights
     from onnxtrain.grad_helper import DerivativeOptions, onnx_derivative, random_feed
@@ -39,8 +39,8 @@ __version__ = "0.1.0"
 #: The module that defines each public name; for a public module, the module itself.
 _HOMES = {
     "DerivativeOptions": "onnxtrain.grad_helper",
-    "Inputs": "onnxtrain.estimators.inputs",
-    "LiveLossCurve": "onnxtrain.estimators.live",
+    "Inputs": "onnxtrain.estimators.protocols",
+    "LiveLossCurve": "onnxtrain.estimators.display",
     "LoRA": "onnxtrain.estimators.lora",
     "LossCurveDisplay": "onnxtrain.estimators",
     "OrtGradientClassifier": "onnxtrain.estimators",
@@ -65,7 +65,7 @@ _HOMES = {
     "onnx_derivative": "onnxtrain.grad_helper",
     "optim": "onnxtrain.optim",
     "penalty_loss_onnx": "onnxtrain.loss_helper",
-    "plot_graph": "onnxtrain.estimators.pictures",
+    "plot_graph": "onnxtrain.estimators.graphs",
     "random_feed": "onnxtrain.grad_helper",
     "rows": "onnxtrain.rows",
     "save": "onnxtrain.estimators.saving",

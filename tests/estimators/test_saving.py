@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 
 from onnxtrain import LoRA, OrtGradientClassifier, OrtGradientRegressor, load, save
 from onnxtrain.errors import ExportError, FileError, ModelError
-from onnxtrain.estimators import data_file, file_format
+from onnxtrain.estimators import file_format
 from onnxtrain.graph import held
 from onnxtrain.optim import SGD, Cosine
 from onnxtrain.runtime.session import run
@@ -508,7 +508,7 @@ def test_the_file_that_came_in_is_kept(tmp_path):
 @pytest.fixture
 def small_limit(monkeypatch):
     """No message holds more than a header and the weights of a linear model."""
-    monkeypatch.setattr(data_file, "LIMIT", 4000)
+    monkeypatch.setattr(file_format, "LIMIT", 4000)
 
 
 def fitted_line(max_iter=3, **params):

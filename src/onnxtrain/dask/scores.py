@@ -10,7 +10,7 @@ import numpy as np
 from onnxtrain.dask.partitions import Part, len_of, partitions
 from onnxtrain.dask.workers import Workers
 from onnxtrain.errors import DataError
-from onnxtrain.estimators.data_errors import as_data_error
+from onnxtrain.estimators.arrays import as_data_error
 from onnxtrain.estimators.positions import counts
 from onnxtrain.estimators.validation import check_sample_weight
 

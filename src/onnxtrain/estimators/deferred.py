@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from onnxtrain import losses
     from onnxtrain.convert import custom
     from onnxtrain.estimators import (
-        data_errors,
+        arrays,
         fit,
         fit_data,
         graphs,
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from onnxtrain.losses import link
 
 __all__ = [
+    "arrays",
     "custom",
-    "data_errors",
     "fit",
     "fit_data",
     "graphs",

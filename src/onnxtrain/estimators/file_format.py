@@ -1,10 +1,12 @@
 """The file format of a trained estimator: an ONNX model that any runtime reads, with additional data.
 
 The additional data are a JSON text in ``metadata_props`` and tensors in ``training_info``, where ONNX puts the state of
-an optimizer. If the file would exceed the size of a protobuf message, these tensors are in a data file beside it
-(:mod:`~onnxtrain.estimators.data_file`). :class:`Encoder` converts values to JSON and tensors; reading them runs no
-code from the file. The last bytes of the file are a checksum of all others. The checksum is encoded as a further entry
-of ``metadata_props``, because bytes appended to a protobuf message are merged into the message.
+an optimizer. If the file would exceed the size of a protobuf message, these tensors are in a data file beside it:
+``line.onnx`` refers to ``line.onnx.<checksum>.data``. New content has a new name, so the old pair of files stays
+complete until ``line.onnx`` is replaced; only then is the old data file removed. :class:`Encoder` converts values to
+JSON and tensors; reading them runs no code from the file. The last bytes of the file are a checksum of all others. The
+checksum is encoded as a further entry of ``metadata_props``, because bytes appended to a protobuf message are merged
+into the message.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
@@ -27,7 +29,6 @@ import onnx
 
 from onnxtrain import graph
 from onnxtrain.errors import ExportError, FileError, ModelError
-from onnxtrain.estimators import data_file
 from onnxtrain.estimators.lora import LoRA
 from onnxtrain.optim import OPTIMIZERS, Optimizer
 from onnxtrain.optim.schedules import SCHEDULES, Schedule
@@ -69,12 +70,12 @@ def write(
     real = Path(os.path.realpath(path))
     try:
         remove_parts(real)
-        former = data_file.belonging_to(real)
-        if data_file.is_too_large(model, header, tensors):
-            data_file.remove(former - {_write_two(real, model, header, tensors, former)})
+        former = data_files_of(real)
+        if is_too_large(model, header, tensors):
+            remove_files(former - {_write_two(real, model, header, tensors, former)})
         else:
             _write_one(real, _content(model, header, tensors))
-            data_file.remove(former)
+            remove_files(former)
     except OSError as e:
         raise FileError(f"The file {os.fspath(path)!r} cannot be written: {e.strerror or e}.{_in_folder(path)}") from e
 
@@ -97,10 +98,10 @@ def _write_two(
     The partial file of the model is written before the data file and refers to it, so that :func:`remove_parts` finds
     the data file if the process is killed in between.
     """
-    checksum = data_file.checksum_of(tensors)
-    file = path.parent / data_file.name_of(path, checksum)
+    checksum = checksum_of(tensors)
+    file = path.parent / name_of_data_file(path, checksum)
     header = {**header, "beside": {"name": file.name, "sha256": checksum}}
-    content = _content(model, header, data_file.references(tensors, file.name))
+    content = _content(model, header, references(tensors, file.name))
     try:
         with (
             graph.replacement(path, lambda f: f.write(content + _trailer(content))),
@@ -108,7 +109,7 @@ def _write_two(
         ):
             pass
     except BaseException:
-        data_file.remove({file} - {*former} - data_file.belonging_to(path))  # the new model may already be in place
+        remove_files({file} - {*former} - data_files_of(path))  # the new model may already be in place
         raise
     return file
 
@@ -142,7 +143,7 @@ def remove_parts(path: str | os.PathLike) -> None:
     for part in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         with suppress(OSError):  # the file is gone or belongs to another user
             if time.time() - part.stat().st_mtime > _ABANDONED:
-                data_file.remove(data_file.belonging_to(path, part) - data_file.belonging_to(path))
+                remove_files(data_files_of(path, part) - data_files_of(path))
                 part.unlink()
 
 
@@ -170,7 +171,7 @@ def read(path: str | os.PathLike) -> tuple[onnx.ModelProto, dict[str, Any], dict
         )
     proto = onnx.load_model_from_string(content)
     header = json.loads(next(p.value for p in proto.metadata_props if p.key == _HEADER))
-    outside = data_file.take_in(proto, header.get("beside"), Path(os.path.realpath(path)))
+    outside = take_in_data_file(proto, header.get("beside"), Path(os.path.realpath(path)))
     proto = graph.read(proto)
     if header["format"] > FORMAT:
         raise ModelError(
@@ -347,3 +348,119 @@ _DECODERS: dict[str, Callable[[Decoder, Any], Any]] = {
     "dict": lambda d, content: dict(d._items(pair) for pair in content),
     "function": _no_function,
 }
+
+
+# -------------------------------------------------------------- more than 2 GB
+
+
+#: From this size in bytes tensors go to a data file: the limit of a protobuf message, minus room for the encoding.
+LIMIT = graph.PROTO_LIMIT - 2**20
+
+#: The number of characters of the checksum in the name of a file.
+_LETTERS = 16
+
+
+def is_too_large(model: onnx.ModelProto, header: Mapping[str, Any], tensors: Iterable[onnx.TensorProto]) -> bool:
+    """Whether a model, a header and tensors together exceed the size of a protobuf message.
+
+    Raises
+    ------
+    ExportError
+        The model alone exceeds this size.
+    """
+    try:
+        size = model.ByteSize()
+    except Exception as e:  # the class depends on the implementation of protobuf
+        raise ExportError(f"The model does not fit into one ONNX file: {e}") from e
+    return size + len(json.dumps(header)) + sum(len(t.raw_data) for t in tensors) >= LIMIT
+
+
+def checksum_of(tensors: Iterable[onnx.TensorProto]) -> str:
+    """Return the checksum of the concatenated bytes of tensors."""
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(tensor.raw_data)
+    return digest.hexdigest()
+
+
+def name_of_data_file(path: Path, checksum: str) -> str:
+    """Return the name of the data file beside a path."""
+    return f"{path.name}.{checksum[:_LETTERS]}.data"
+
+
+def references(tensors: Sequence[onnx.TensorProto], location: str) -> list[onnx.TensorProto]:
+    """Return tensors that refer to a data file with their concatenated bytes."""
+    found, offset = [], 0
+    for tensor in tensors:
+        n = len(tensor.raw_data)
+        reference = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+        reference.data_location = onnx.TensorProto.EXTERNAL
+        for key, value in {"location": location, "offset": str(offset), "length": str(n)}.items():
+            reference.external_data.add(key=key, value=value)
+        found.append(reference)
+        offset += n
+    return found
+
+
+def data_files_of(path: Path, part: Path | None = None) -> set[Path]:
+    """Return the data files to which an estimator's file, or a partial file of it, refers."""
+    model = part or path
+    pattern = re.compile(re.escape(path.name) + rf"\.[0-9a-f]{{{_LETTERS}}}\.data")
+    found = {p for p in path.parent.glob(f"{glob.escape(path.name)}.*.data") if pattern.fullmatch(p.name)}
+    if not found or not model.exists():  # parsing the file takes long
+        return set()
+    try:
+        named = {place.get("location") for place in graph.layout_of(model).values()}
+    except Exception:  # another kind of file, which is being replaced
+        return set()
+    return {p for p in found if p.name in named}
+
+
+def remove_files(paths: Iterable[Path]) -> None:
+    """Remove files; another process may already have removed them."""
+    for path in paths:
+        with suppress(OSError):
+            path.unlink()
+
+
+def take_in_data_file(proto: onnx.ModelProto, known: Mapping[str, Any] | None, path: Path) -> dict[str, np.ndarray]:
+    """Return the tensors of a data file by name, and remove the references to them from `proto` in place.
+
+    Parameters
+    ----------
+    proto : onnx.ModelProto
+        The parsed model.
+    known : mapping of str to str, or None
+        The name and the checksum of the data file; None if there is none.
+    path : path
+        The file with the model, not a link.
+
+    Raises
+    ------
+    ModelError
+        The data file is missing, outside the folder, or has another content.
+    """
+    if known is None:
+        return {}
+    location, where = str(known["name"]), os.fspath(path)
+    graph.check_location("the state of training", location, os.fspath(path.parent))
+    beside = path.parent / location
+    with open(beside, "rb") as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != known["sha256"]:
+            raise ModelError(
+                f"{os.fspath(beside)!r} does not match its checksum in {where!r}: it was cut short, changed, or "
+                "written with another file. Copy both files again."
+            )
+    info = proto.training_info[0].algorithm
+    outside = [t for t in info.initializer if t.data_location == onnx.TensorProto.EXTERNAL]
+    graph.assign(info.initializer, [t for t in info.initializer if t.data_location != onnx.TensorProto.EXTERNAL])
+    return {t.name: _read(t, beside) for t in outside}
+
+
+def _read(tensor: onnx.TensorProto, path: Path) -> np.ndarray:
+    offset = int(next(e.value for e in tensor.external_data if e.key == "offset"))
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).newbyteorder("<")
+    rest = path.stat().st_size - math.prod(tensor.dims) * dtype.itemsize
+    if min(tensor.dims, default=0) < 0 or not 0 <= offset <= rest:
+        raise ModelError(f"The tensor {tensor.name!r} of shape {list(tensor.dims)} is not in {os.fspath(path)!r}.")
+    return np.fromfile(path, dtype, math.prod(tensor.dims), offset=offset).reshape(tuple(tensor.dims))

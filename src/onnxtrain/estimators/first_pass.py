@@ -16,8 +16,7 @@ from onnxtrain.convert.columns import spread
 from onnxtrain.errors import DataError
 from onnxtrain.estimators.arrays import as_array
 from onnxtrain.estimators.frames import as_pandas
-from onnxtrain.estimators.inputs import Inputs
-from onnxtrain.estimators.protocols import is_frame
+from onnxtrain.estimators.protocols import Inputs, is_frame
 from onnxtrain.estimators.validation import NO_WEIGHT, check_sample_weight
 from onnxtrain.rows.parts import Part, Parts, read_ahead, with_rows
 

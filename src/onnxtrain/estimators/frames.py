@@ -19,14 +19,13 @@ from sklearn.utils.validation import check_array, check_consistent_length, valid
 from onnxtrain.convert.columns import by_column
 from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.errors import DataError, warn
-from onnxtrain.estimators.arrays import as_array, as_column, as_padding, cast, loses_digits, not_nullable
-from onnxtrain.estimators.data_errors import as_data_error
-from onnxtrain.estimators.inputs import Inputs
+from onnxtrain.estimators.arrays import as_array, as_column, as_data_error, as_padding, cast, loses_digits, not_nullable
 from onnxtrain.estimators.protocols import (
     ArrayLike,
     Estimator,
     Features,
     Frame,
+    Inputs,
     allows_nan,
     is_frame,
     is_of_objects,

@@ -18,7 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from onnxtrain.convert.learned import predictor_of
 from onnxtrain.errors import ConversionError, DataError
-from onnxtrain.estimators.data_errors import as_data_error
+from onnxtrain.estimators.arrays import as_data_error
 from onnxtrain.estimators.frames import Rows
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_fitted, takes_labels
 from onnxtrain.estimators.targets import Targets

@@ -20,7 +20,7 @@ from onnxtrain.convert import HISTOGRAMS, holds
 from onnxtrain.convert.bind import NO_WORDS
 from onnxtrain.convert.columns import COMPARED_ROWS, at_most, by_column, rows_between, some_rows
 from onnxtrain.errors import ConversionError, DataError, ExportError, ModelError, warn
-from onnxtrain.estimators.data_errors import as_data_error, of_names
+from onnxtrain.estimators.arrays import as_data_error, of_names
 from onnxtrain.estimators.division import Division, divisions, put_in_front, steps_of
 from onnxtrain.estimators.frames import InputForm, as_pandas, holds_halves, in_order
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_frame, is_of_objects
@@ -311,7 +311,7 @@ _HARMLESS = (
     "scipy.interpolate._bsplines._BSpline",
     "sklearn.impute._iterative._ImputerTriplet",
     "onnxtrain.convert.selection.Columns",
-    "onnxtrain.estimators.categories.CategorySplits",
+    "onnxtrain.estimators.division.CategorySplits",
     "onnxtrain.estimators.division.Fronts",
 )
 

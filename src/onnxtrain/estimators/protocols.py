@@ -1,10 +1,10 @@
-"""Types of users' models and rows and of checked rows, and functions that query a model."""
+"""The models and rows that users pass: their types, questions to a model, rows of a model with several inputs."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -16,11 +16,12 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
+from onnxtrain.errors import ArgumentTypeError, DataError
+from onnxtrain.registry import did_you_mean
+
 if TYPE_CHECKING:
     import onnx
     from typing_extensions import TypeIs
-
-    from onnxtrain.estimators.inputs import Inputs
 
 Estimator: TypeAlias = BaseEstimator
 
@@ -138,3 +139,148 @@ def take(X: Features, rows: np.ndarray) -> Features:
     if isinstance(X, Mapping):
         return {name: column[rows] for name, column in X.items()}
     return X.iloc[rows] if hasattr(X, "iloc") else X[rows]
+
+
+# -------------------------------------------------------------- several inputs
+
+
+class Inputs:
+    """Rows of a model with several inputs, which scikit-learn can index like an array.
+
+    So ``cross_val_score``, ``GridSearchCV``, ``train_test_split`` and ``Pipeline`` accept models with several inputs.
+    They cannot split a dictionary, whose length is the number of inputs.
+
+    Parameters
+    ----------
+    *unnamed : object
+        Not used: an input without a name is an error.
+    **inputs : array-like
+        The values of each input, by name, with one entry per row along the first axis: an array, a memory map, a sparse
+        matrix, a PyTorch tensor, a frame, or a list, whose entries may have different lengths. Nothing is copied, and
+        no memory map is read, before rows are taken.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        The number of rows and the number of inputs.
+
+    Raises
+    ------
+    ArgumentTypeError
+        An input has no name.
+    DataError
+        The inputs have different numbers of rows, or one is a scalar.
+
+    See Also
+    --------
+    OrtGradientClassifier : Its parameters ``inputs``, ``batch_axis`` and ``pad`` say how rows reach the model.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from onnxtrain import Inputs
+    >>> X = Inputs(input_ids=[[2, 7], [2], [5, 4, 3]], age=np.array([31, 45, 27]))
+    >>> len(X), X.shape, X[[0, 2]]["input_ids"]
+    (3, (3, 2), [[2, 7], [5, 4, 3]])
+    >>> X[X["age"] > 30]
+    Inputs(2 rows: input_ids, age)
+    """
+
+    def __init__(self, /, *unnamed: Any, **inputs: Any):
+        if unnamed:
+            raise ArgumentTypeError(
+                f"Inputs takes each input by name, Inputs(input_ids=..., attention_mask=...), got "
+                f"{type(unnamed[0]).__name__} without a name. Pass a dictionary as Inputs(**inputs), and the array of "
+                "a model with one input directly to fit and predict."
+            )
+        if not inputs:
+            raise DataError("Inputs requires at least one input: Inputs(input_ids=..., attention_mask=...).")
+        self._inputs = inputs
+        counts = {name: _n_rows(name, values) for name, values in inputs.items()}
+        if len(set(counts.values())) > 1:
+            found = ", ".join(f"{name} has {n}" for name, n in counts.items())
+            raise DataError(
+                f"The inputs have inconsistent numbers of samples: {found}. The first axis of each input must be the "
+                "rows; use np.moveaxis(values, axis, 0). If a value is the same for all rows, set "
+                "inputs={name: value} on the estimator."
+            )
+        self.shape = (next(iter(counts.values())), len(inputs))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def keys(self) -> list[str]:
+        """Return the names of the inputs.
+
+        Returns
+        -------
+        list of str
+            In the order in which they were given.
+
+        Examples
+        --------
+        >>> from onnxtrain import Inputs
+        >>> Inputs(tokens=[[1, 2], [3, 4]], mask=[[1, 1], [1, 0]]).keys()
+        ['tokens', 'mask']
+        """
+        return list(self._inputs)
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return the values of an input by its name, one row by its index as a dictionary, or a subset of the rows."""
+        if isinstance(key, str):
+            if key not in self._inputs:
+                raise DataError(f"There is no input {key!r}. {did_you_mean(key, self._inputs)}")
+            return self._inputs[key]
+        if isinstance(key, tuple):  # scikit-learn indexes rows by X[rows, ...]
+            key, *others = key
+            if any(part is not Ellipsis and part != slice(None) for part in others):
+                raise DataError("Inputs can only be sliced along the first axis.")
+        if isinstance(key, (int, np.integer)):
+            return {name: part[0] for name, part in self[[range(len(self))[key]]]._inputs.items()}
+        rows = _positions(key, len(self))
+        return Inputs(**{name: _taken(values, rows) for name, values in self._inputs.items()})
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (self[i] for i in range(len(self)))
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        raise DataError(
+            f"Inputs ({', '.join(self._inputs)}) cannot become one array. Use it in splits, searches and pipelines, "
+            "not in estimators and functions that compute with one array."
+        )
+
+    def __repr__(self) -> str:
+        return f"Inputs({len(self)} rows: {', '.join(self._inputs)})"
+
+
+def _n_rows(name: str, values: Any) -> int:
+    if isinstance(values, (str, bytes, Mapping)) or not (hasattr(values, "__len__") or hasattr(values, "shape")):
+        raise DataError(f"The input {name!r} must have rows, got {values!r:.80}. {_fixed(name)}")
+    shape = getattr(values, "shape", None)
+    if shape is not None and not len(shape):
+        raise DataError(f"The input {name!r} must have rows, got the scalar {values!r:.80}. {_fixed(name)}")
+    return len(values) if shape is None else int(shape[0])
+
+
+def _fixed(name: str) -> str:
+    return f"If a value is the same for all rows, set inputs={{{name!r}: ...}} on the estimator."
+
+
+def _positions(key: Any, n: int) -> slice | np.ndarray:
+    """Convert a key to an increasing slice or to row indices."""
+    if isinstance(key, slice):
+        return key if key.step is None or key.step > 0 else np.arange(n)[key]
+    rows = np.asarray(key)
+    if rows.dtype == bool:
+        if rows.shape != (n,):
+            raise DataError(f"The mask must have shape ({n},), got {rows.shape}.")
+        return np.flatnonzero(rows)
+    return np.arange(n)[rows.astype(np.int64) if rows.size == 0 else rows]
+
+
+def _taken(values: Any, rows: slice | np.ndarray) -> Any:
+    if hasattr(values, "iloc"):
+        return values.iloc[rows]
+    if hasattr(values, "shape"):
+        return values[rows]
+    return values[rows] if isinstance(rows, slice) else [values[i] for i in rows.tolist()]

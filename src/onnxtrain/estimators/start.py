@@ -13,8 +13,7 @@ from onnxtrain.convert.learned import thawed
 from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.errors import ConversionError, DataError, OnnxTrainError, warn
 from onnxtrain.estimators.agreement import check_start
-from onnxtrain.estimators.arrays import as_array, not_nullable
-from onnxtrain.estimators.data_errors import as_data_error
+from onnxtrain.estimators.arrays import as_array, as_data_error, not_nullable
 from onnxtrain.estimators.division import divisions, is_divisible, refusal
 from onnxtrain.estimators.fit_data import check_first_rows, check_rows
 from onnxtrain.estimators.fitting import fitted_on, fitted_source

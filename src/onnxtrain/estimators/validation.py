@@ -24,8 +24,7 @@ from sklearn.utils.validation import check_X_y as check_arrays
 from onnxtrain.arguments import several
 from onnxtrain.cache import table
 from onnxtrain.errors import DataError, ParameterError, as_number, warn
-from onnxtrain.estimators.arrays import cast
-from onnxtrain.estimators.data_errors import as_data_error
+from onnxtrain.estimators.arrays import as_data_error, cast
 from onnxtrain.estimators.lora import LoRA
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, HasShape, is_frame
 from onnxtrain.losses import find_loss
