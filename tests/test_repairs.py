@@ -14,7 +14,13 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import make_classification
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
-from sklearn.ensemble import HistGradientBoostingClassifier, StackingClassifier, VotingClassifier, VotingRegressor
+from sklearn.ensemble import (
+    BaggingClassifier,
+    HistGradientBoostingClassifier,
+    StackingClassifier,
+    VotingClassifier,
+    VotingRegressor,
+)
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.impute import KNNImputer, SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SGDClassifier
@@ -370,6 +376,51 @@ def test_a_file_of_a_support_vector_machine_of_two_classes(kind, probability, na
     label = run(trained.get_trained_onnx(), {"X": X2.astype(np.float32)})[0]
     assert np.mean(label == trained.predict(X2)) > 0.9
     assert trained.score(X2, y) > 0.8
+
+
+NOISY = make_classification(300, 8, n_informative=6, n_redundant=0, n_classes=5, flip_y=0.2, random_state=0)
+
+
+def file_of(estimator, **options):
+    """Return a fitted estimator, and its ONNX model as skl2onnx writes it."""
+    fitted = estimator.fit(*NOISY)
+    rows = NOISY[0][:1].astype(np.float32)
+    return fitted, skl2onnx.to_onnx(fitted, rows, options={id(fitted): options}, target_opset=21)
+
+
+def labels_of(onx):
+    return run(onx, {"X": NOISY[0].astype(np.float32)})[0]
+
+
+@pytest.mark.parametrize("kind", [SVC(), NuSVC(nu=0.2), SVC(break_ties=True)], ids=str)
+def test_a_file_of_a_support_vector_machine_of_five_classes_votes(kind):
+    fitted, onx = file_of(kind, zipmap=False)
+    start = OrtGradientClassifier(onx, learning_rate=1e-12, **ONE).fit(*NOISY)
+    np.testing.assert_array_equal(start.predict(NOISY[0]), labels_of(onx))
+    assert np.any(fitted.decision_function(NOISY[0]).argmax(axis=1) != labels_of(onx))  # the votes are not the scores
+    trained = OrtGradientClassifier(onx, max_iter=20, random_state=0).fit(*NOISY)
+    np.testing.assert_array_equal(trained.predict(NOISY[0]), labels_of(trained.get_trained_onnx()))
+    unbroken = OrtGradientClassifier(SVC(break_ties=True).fit(*NOISY), learning_rate=1e-12, **ONE).fit(*NOISY)
+    again = OrtGradientClassifier(unbroken.get_trained_onnx(), learning_rate=1e-12, **ONE).fit(*NOISY)
+    np.testing.assert_array_equal(again.predict(NOISY[0]), unbroken.predict(NOISY[0]))
+
+
+def test_a_file_that_chooses_among_clipped_probabilities_is_warned_of():
+    machine = SGDClassifier(loss="modified_huber", random_state=0)
+    machine, onx = file_of(machine, zipmap=False)
+    with pytest.warns(UserWarning, match="predict differs from the original .* clipped or rounded to the same largest"):
+        OrtGradientClassifier(onx, **ONE).fit(*NOISY)
+    for remedy in (machine, file_of(machine, zipmap=False, raw_scores=True)[1]):
+        tuned = OrtGradientClassifier(remedy, max_iter=5, random_state=0).fit(*NOISY)
+        np.testing.assert_array_equal(tuned.predict(NOISY[0]), labels_of(tuned.get_trained_onnx()))
+
+
+def test_a_file_of_opposite_scores_is_warned_of():
+    bag = BaggingClassifier(LogisticRegression(), 2, random_state=0).fit(X2, Y2)
+    options = {id(bag): {"zipmap": False, "raw_scores": True}}
+    onx = skl2onnx.to_onnx(bag, X2[:1].astype(np.float32), options=options, target_opset=21)
+    with pytest.warns(UserWarning, match="two columns of the output 'probabilities' are -d and d"):
+        OrtGradientClassifier(onx, **ONE).fit(X2, Y2)
 
 
 @pytest.mark.parametrize("n_rows, kind", [(400, SVC), (400, NuSVC), (1500, SVC)])

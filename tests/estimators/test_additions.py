@@ -45,7 +45,7 @@ from sklearn.svm import SVC, LinearSVC, NuSVC
 from sklearn.tree import DecisionTreeClassifier
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load, save
-from onnxtrain.errors import ConversionError, WeightError
+from onnxtrain.errors import ConversionError, DataError, WeightError
 from onnxtrain.runtime.session import run
 
 pytestmark = pytest.mark.filterwarnings(
@@ -311,6 +311,18 @@ def test_trees_of_several_labels_name_those_of_each(trees):
     assert tuned.loss_curve_[-1] < tuned.loss_curve_[0]
     back = np.column_stack([p[:, 1] for p in tuned.to_sklearn().predict_proba(WINE)])
     close(tuned.predict_proba(WINE), back)
+
+
+@pytest.mark.parametrize(
+    "estimator", [SelfTrainingClassifier(LogisticRegression(max_iter=500)), LabelSpreading(kernel="knn")], ids=str
+)
+def test_rows_without_a_label_are_left_out_of_training(estimator):
+    rows = (WINE - WINE.mean(axis=0)) / WINE.std(axis=0)
+    labels = np.where(np.arange(len(KIND)) % 3, KIND, -1)
+    with pytest.raises(DataError, match=r"60 of 178 rows have the label -1, .* fit\(X\[y != -1\], y\[y != -1\]\)"):
+        OrtGradientClassifier(clone(estimator), max_iter=5).fit(rows, labels)
+    fitted = estimator.fit(rows, labels)
+    trained(OrtGradientClassifier, fitted, rows[labels != -1], labels[labels != -1], max_iter=5)
 
 
 @pytest.mark.parametrize("search", [GridSearchCV, RandomizedSearchCV])

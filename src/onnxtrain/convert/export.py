@@ -65,8 +65,8 @@ def to_sklearn(estimator: BaseEstimator, bindings: Iterable[Binding], weights: M
 def _write(estimator: BaseEstimator, binding: Binding, weight: np.ndarray) -> None:
     if binding.kind == "derived":
         raise ExportError(
-            f"The weight {binding.name!r} is computed from several attributes of {type(estimator).__name__} and "
-            "cannot be written back. Leave it out of weights_to_train, or use the ONNX model."
+            f"The weight {binding.name!r} cannot be written back, because no attribute of {type(estimator).__name__} "
+            "holds just these values. Use get_trained_onnx(), or leave the weight out of weights_to_train."
         )
     if weight.shape != binding.shape:
         raise ExportError(

@@ -86,13 +86,27 @@ _OF_LIBSVM = (
 )
 
 _OTHER_LABELS = (
-    "Set output_is='scores' or output_is='probabilities', choose another output with output=..., or pass the model "
-    "without its label output."
+    "If skl2onnx wrote the file, pass the scikit-learn estimator instead. Otherwise set output_is='scores' or "
+    "output_is='probabilities', choose another output with output=..., or pass the model without its label output."
+)
+
+#: skl2onnx predicts by clipped probabilities for SGDClassifier(loss="modified_huber") of three or more classes.
+_TIED = (
+    "Several probabilities of these rows are clipped or rounded to the same largest value. The file predicts the first "
+    "of these classes, but predict() the class with the largest score. Pass the scikit-learn estimator instead of the "
+    "file, or convert it with the option raw_scores=True."
 )
 
 #: skl2onnx negates the scores of a binary support vector machine, or its probabilities if it has any.
 _NEGATED = (
     "Its output holds the negated probabilities, as skl2onnx writes with raw_scores=True. Convert without raw_scores."
+)
+
+#: skl2onnx writes the decision values of a binary ensemble so with raw_scores=True.
+_OPPOSITES = (
+    "The two columns of the output {!r} are -d and d, one decision value stored twice. They are read as two scores, so "
+    "predict_proba is 1 / (1 + exp(-2 d)) for the second class. Pass the scikit-learn estimator instead of the file, "
+    "or let the model return only d."
 )
 
 #: Two classes whose scores differ by less, relative to the largest score, are tied in float32.
@@ -379,6 +393,8 @@ def _compare_with_onnx(
         )
     if decoder is None:
         return ()
+    scores = found[model.scores]
+    doubled = (_OPPOSITES.format(name),) if scores.any() and np.array_equal(scores[:, :1], -scores[:, 1:]) else ()
     size = decoder.labels(model.layout.table(found[model.scores])).size
     # other outputs are lists of the classes, several classes for each row, or conditions
     labels = [y for y in expected.values() if y.dtype.kind != "f" and y.size == size]
@@ -386,12 +402,12 @@ def _compare_with_onnx(
     negated = rough and _are_minus_probabilities(found[name])
     if len(labels) == 1:
         remedy = _NEGATED if negated else _OF_LIBSVM if rough else _OTHER_LABELS
-        return _check_labels(
+        return doubled + _check_labels(
             model, found, labels[0], decoder, lambda: remedy, error=ModelError, rough=rough, steps=steps
         )
     if negated:
         raise ModelError(f"The output {name!r} cannot be trained. {_NEGATED}")
-    return ()
+    return doubled
 
 
 def _quantized_steps(original: bytes) -> float:
@@ -516,7 +532,8 @@ def _check_labels(
     Returns
     -------
     tuple of str
-        A warning if libsvm's probabilities choose another class for a few rows.
+        A warning if libsvm's probabilities choose another class for a few rows, or if a file chooses the first of
+        several classes with equal probabilities although their scores differ.
 
     Raises
     ------
@@ -531,9 +548,13 @@ def _check_labels(
     labels = _as_classes(expected.reshape(own.shape), decoder.classes)
     if labels is None:
         return ()
-    differs = _differ(own, labels, scores, found[model.source.model.output], steps)
+    output = found[model.source.model.output]
+    differs, unequal = _differ(own, labels, scores, output, steps), _any_label(labels != own)
     # where libsvm's probabilities are tied its decision function is not
-    reported = _any_label(labels != own) if rough else differs
+    reported = unequal if rough else differs
+    tied = not reported.any() and error is ModelError and own.ndim == 1 and output.shape == scores.shape
+    if tied:
+        reported, remedy = unequal & (_gap(output) == 0) & (_gap(scores) > _TIE * np.abs(scores).max()), lambda: _TIED
     if not reported.any():
         return ()
     row = int(np.argmax(reported))
@@ -542,7 +563,7 @@ def _check_labels(
         f"rows, first in row {row}: {own[row].tolist()!r} instead of {labels[row].tolist()!r}, with scores "
         f"{scores[row]}. {remedy()}"
     )
-    if rough and differs.mean() < _FEW:
+    if tied or (rough and differs.mean() < _FEW):
         return (message,)
     raise error(message)
 

@@ -16,6 +16,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.class_weight import compute_sample_weight
 from sklearn.utils.multiclass import check_classification_targets
 
+from onnxtrain import graph
 from onnxtrain.convert.learned import predictor_of
 from onnxtrain.errors import ConversionError, DataError
 from onnxtrain.estimators.arrays import as_data_error
@@ -24,6 +25,7 @@ from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_fi
 from onnxtrain.estimators.targets import Targets
 from onnxtrain.losses import Prediction, find_loss
 from onnxtrain.losses.link import LOWEST_LOGIT, Link
+from onnxtrain.losses.outputs import counts_votes
 from onnxtrain.registry import did_you_mean
 
 if TYPE_CHECKING:
@@ -103,7 +105,7 @@ class Labels(Targets):
 
     def learned(self, y: np.ndarray, source: Source, sample_weight: np.ndarray | None) -> Self:
         """Return these labels with their classes."""
-        of_votes = _counts_votes(source.estimator)
+        of_votes = _counts_votes(source)
         return replace(self, classes=_classes_of(self._all_classes(y), source), of_votes=of_votes)
 
     def _all_classes(self, labels: np.ndarray) -> np.ndarray:
@@ -121,6 +123,7 @@ class Labels(Targets):
 
     def encode(self, y: np.ndarray, model: TrainedModel) -> np.ndarray:
         """Return the class index of each row, (n, 1)."""
+        _check_all_labeled(y, model.source.estimator)
         return encode_classes(y, self.classes)
 
     @as_data_error()
@@ -308,8 +311,20 @@ def _check_both_labels(estimator: Estimator) -> None:
         )
 
 
-def _counts_votes(estimator: Estimator | None) -> bool:
-    """Whether an estimator predicts the class with the most votes: an SVC with three or more classes.
+def _check_all_labeled(y: np.ndarray, estimator: Estimator | None) -> None:
+    """Raise a DataError for rows without a label, which semi-supervised estimators of scikit-learn take as -1."""
+    last = predictor_of(estimator)
+    n_unlabeled = int(np.sum(y == -1)) if hasattr(last, "transduction_") and -1 not in last.classes_ else 0
+    if n_unlabeled:
+        raise DataError(
+            f"{n_unlabeled} of {len(y)} rows have the label -1, which {type(last).__name__} reads as no label. Such "
+            "rows have no loss. Fit the estimator on all rows, and pass it with the labeled rows: "
+            "fit(X[y != -1], y[y != -1])."
+        )
+
+
+def _counts_votes(source: Source) -> bool:
+    """Whether a model predicts the class with the most votes: an SVC with three or more classes, or its ONNX file.
 
     Its decision function is the number of votes plus a fraction below 1/3 from the pairwise scores.
 
@@ -318,7 +333,10 @@ def _counts_votes(estimator: Estimator | None) -> bool:
     ConversionError
         The decision function has a score for each pair of classes.
     """
-    last = predictor_of(estimator)
+    if source.original is not None:
+        svc = b"SVMClassifier" in source.original
+        return svc and counts_votes(graph.load(source.model.graph()), source.model.output)
+    last = predictor_of(source.estimator)
     if not isinstance(last, (SVC, NuSVC)) or len(last.classes_) < 3 or hasattr(last, "predict_proba"):
         return False
     if last.decision_function_shape != "ovr":

@@ -297,8 +297,9 @@ def to_bytes(front: Pipeline) -> np.ndarray:
             loads(data, trusted=get_untrusted_types(data=data))
         except Exception as e:  # skops raises any class if it cannot write an attribute of a step
             raise ExportError(
-                f"skops cannot save the step {name!r}, {type(step).__name__}, which scikit-learn runs: {e} Pickle the "
-                "estimator instead, or save get_trained_onnx(part='tail') and the step separately."
+                f"skops cannot save the step {name!r}, {type(step).__name__}, which scikit-learn runs: "
+                f"{str(e).rstrip('.')}. Pickle the estimator instead, or save get_trained_onnx(part='tail') and the step "
+                "separately."
             ) from e
     return np.frombuffer(dumps(front), np.uint8)
 

@@ -8,9 +8,9 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import ModelError
-from onnxtrain.graph import Op, constant, describe, find, is_float, rank
-from onnxtrain.losses.link import Link, n_columns, scores_behind
-from onnxtrain.losses.ranges import is_probability
+from onnxtrain.graph import Op, constant, describe, find, is_float, made_by, origin, rank
+from onnxtrain.losses.link import Link, n_columns, other, scores_behind
+from onnxtrain.losses.ranges import is_probability, operand_of
 from onnxtrain.registry import did_you_mean
 
 
@@ -108,6 +108,22 @@ def _scores_of_labels(label: ir.Value) -> ir.Value | None:
             return None
         index = node.inputs[position]
     return None
+
+
+def counts_votes(model: ir.Model, output: str) -> bool:
+    """Whether labels are those with the most votes, while the output is votes + d / (3 (|d| + 1)).
+
+    skl2onnx writes these for SVC with three or more classes. The fraction does not decide: of several classes with the
+    most votes, the first is chosen.
+    """
+    node = origin(find(model.graph.outputs, output, "output"))
+    if node is None or node.op_type != "Add" or (fraction := made_by(node.inputs[1], "Div")) is None:
+        return False
+    d, divisor = fraction.inputs
+    if d is None or operand_of(other(made_by(other(made_by(divisor, "Mul"), 3), "Add"), 1), "Abs") is not d:
+        return False
+    chosen = [_scores_of_labels(v) for v in model.graph.outputs if not is_float(v)]
+    return any(v is not None and origin(v) is not node for v in chosen)
 
 
 def _largest_of(node: ir.Node) -> ir.Value | None:

@@ -108,7 +108,8 @@ def _check_distinct(rows: Any) -> None:
         raise ConversionError(
             f"KNeighborsRegressor was fitted on equal rows (row {first[most]} and {n_equal[most] - 1} more), so it is "
             "arbitrary which of them are among the nearest. Use RadiusNeighborsRegressor, which averages all of them, "
-            "or BaggingRegressor(..., bootstrap=False, max_samples=0.8), which draws no row twice."
+            "or fit on distinct rows. BaggingRegressor(..., bootstrap=False, max_samples=0.8) draws no row twice, "
+            "AdaBoostRegressor always does."
         )
 
 
