@@ -298,8 +298,8 @@ def to_bytes(front: Pipeline) -> np.ndarray:
         except Exception as e:  # skops raises any class if it cannot write an attribute of a step
             raise ExportError(
                 f"skops cannot save the step {name!r}, {type(step).__name__}, which scikit-learn runs: "
-                f"{str(e).rstrip('.')}. Pickle the estimator instead, or save get_trained_onnx(part='tail') and the step "
-                "separately."
+                f"{str(e).rstrip('.')}. Pickle the estimator instead, or save get_trained_onnx(part='tail') and the "
+                "step separately."
             ) from e
     return np.frombuffer(dumps(front), np.uint8)
 
