@@ -581,7 +581,7 @@ def with_two(onx, rng):
     """Two things broken at once."""
     for breaks in rng.sample(ONE[2:], 2):
         changed = None
-        with suppress(DecodeError):  # the first made it too deep for a copy
+        with suppress(DecodeError, IndexError):  # the first made it too deep for a copy, or left nothing to break
             changed = breaks(onx, rng)
         if isinstance(changed, bytes):
             return changed

@@ -298,6 +298,10 @@ def test_a_fixed_input_in_the_rows_has_no_effect():
 MIXED = {
     "their number": "shape = Shape<end = 1>(a) n = Cast<to = 1>(shape) h = Mul(a, n)",
     "rows before it": "zero = Constant<value_int = 0>() h = CumSum(a, zero)",
+    "a branch by their number": """shape = Shape<end = 1>(a) one = Constant<value_ints = [1]>() c = Greater(shape, one)
+        h = If(c) <then_branch = b () => (float[n, 3] p) { p = Add(a, a) },
+                   else_branch = b () => (float[n, 3] q) { q = Identity(a) }>""",
+    "all rows, a little": "s = Softmax<axis = 0>(a) h = Add(a, s)",
     "rows after it": "zero = Constant<value_int = 0>() h = CumSum<reverse = 1>(a, zero)",
     "not": "h = Tanh(a)",
 }
@@ -307,9 +311,28 @@ MIXED = {
 def test_rows_that_depend_on_one_another(kind):
     text = f"""<ir_version: 8, opset_import: ["" : 17]>
     g (float[n, 3] a) => (float[n, 1] y) <float[3, 1] W = {{1, 1, 1}}> {{ {MIXED[kind]} y = MatMul(h, W) }}"""
-    words = "The output 'y' of a row depends on the other rows of its batch, .* another axis, set batch_axis={name"
+    words = "The output 'y' of a row depends on the other rows of its batch or on .* another axis, set batch_axis={name"
     with pytest.raises(ModelError, match=words) if kind != "not" else nullcontext():
         tuned(onnx.parser.parse_model(text), max_iter=1).fit(1 + X[:, :3] ** 2, y)
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        "w = MatMul(x, W) y = If(c) <then_branch = b () => (float[n, 1] p) { p = Neg(w) }, "
+        "else_branch = b () => (float[n, 1] q) { q = Identity(w) }>",
+        "w = MatMul(x, W) m = Neg(w) y = Where(c, m, w)",
+    ],
+    ids=["If", "Where"],
+)
+def test_rows_are_predicted_together_where_their_number_may_choose(choice):
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[n, 3] x) => (float[n, 1] y)
+    <float[3, 1] W = {{1, 1, 1}}> {{ s = Shape<end = 1>(x) k = Constant<value_ints = [60]>() c = Greater(s, k) {choice} }}"""
+    model = onnx.parser.parse_model(text)
+    found = tuned(model, learning_rate=1e-12, max_iter=1).fit(X[:40, :3], y[:40])
+    for n in (57, 61, 9000):  # filled to 64 rows, or cut into pieces, they would choose otherwise
+        rows = np.resize(X[:, :3], (n, 3))
+        np.testing.assert_allclose(found.predict(rows), run(model, x=rows), rtol=1e-5)
 
 
 def test_weights_inside_a_branch_that_rows_choose_are_trained_as_without_it():

@@ -24,7 +24,7 @@ from onnxtrain.losses.positions import Layout
 from onnxtrain.runtime.device import Device, find_device
 from onnxtrain.runtime.session import KeptSession, Place, run_session
 from onnxtrain.runtime.threads import is_worth_a_thread
-from onnxtrain.training.data import GROUP, TrainingData, bytes_of_a_row, dense, most_rows, rows_at_once
+from onnxtrain.training.data import GROUP, TrainingData, dense, most_rows, rows_at_once
 from onnxtrain.training.evaluate import (
     build_loss_gradient,
     build_score_gradients,
@@ -46,10 +46,6 @@ _MANY_ROWS = 65_536
 #: The least number of columns of a matrix that onnxruntime has packed for products, and the number of packed elements
 #: from which this is avoided: the 200,000 weights of a linear model take 13 MB instead of 1.
 _PACKED, _MANY_PACKED = 16, 2**20
-
-
-#: The bytes of a group of rows that is not filled only to compare a few rows.
-_WIDE_GROUP = 2**22
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,6 +161,9 @@ class TrainedModel:
 
     def predict(self, X: Features, output: str) -> Iterator[np.ndarray]:
         """Yield one output for checked rows, in pieces: all scores of a language model may not fit in memory."""
+        if self.source.model.batchwise:
+            yield self.run_once(self._feeds(X), [output], as_predicted=True)[output]
+            return
         session, known = self._predictor()
         large = self.positional
         for (found,) in run_pieces(session, self._feeds(X), self.source.model.features, [output], known, large=large):
@@ -173,17 +172,11 @@ class TrainedModel:
     def run_once(
         self, feeds: Mapping[str, np.ndarray], outputs: Sequence[str], *, as_predicted: bool = False
     ) -> dict[str, np.ndarray]:
-        """Return outputs for a few rows, given by input name, from the kernels of training or of ``predict``.
-
-        Rows with positions are run without padding to a group, because their outputs may be large, and so are very wide
-        rows.
-        """
+        """Return outputs for exactly the given rows, by input name, from the kernels of training or of ``predict``."""
         shared = len(self.objective.model) <= LIGHT
         session, known = self._predictor() if as_predicted else self._with_inputs(shared=shared)
-        if self.positional or GROUP * bytes_of_a_row(feeds, self.source.model.features) > _WIDE_GROUP:
-            rows = {name: dense(x, self.source.model.features[name]) for name, x in feeds.items()}
-            return dict(zip(outputs, run_session(session, rows | known, outputs), strict=True))
-        return run_rows(session, feeds, self.source.model.features, outputs, known)
+        rows = {name: dense(x, self.source.model.features[name]) for name, x in feeds.items()}
+        return dict(zip(outputs, run_session(session, rows | known, outputs), strict=True))
 
     def _predictor(self) -> tuple[Any, dict[str, np.ndarray]]:
         """Return a session that predicts, and the values of its inputs besides the rows.

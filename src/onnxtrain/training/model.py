@@ -73,6 +73,9 @@ class TrainableModel:
         The number of axes of ``output``, 2 if unknown from the graph.
     class_axis : int or None
         The axis that labels lack if the output has three or more axes; None: labels have the shape of the output.
+    batchwise : bool
+        Whether a condition that is computed from the rows chooses for the whole batch, by an If or a Where. The result
+        for a row may then depend on the number of rows, so that ``predict`` neither pads nor cuts them.
     held : mapping of str to ndarray
         Large weights of an ONNX model, which ``onnx`` does not contain, by the keys by which ``onnx`` refers to them.
     proto : onnx.ModelProto or None
@@ -97,6 +100,7 @@ class TrainableModel:
     low_rank: tuple[tuple[str, str, str, float, bool], ...] = ()
     n_axes: int = 2
     class_axis: int | None = None
+    batchwise: bool = False
     held: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False, compare=False)
     proto: ModelProto | None = field(default=None, repr=False, compare=False)
 
@@ -238,7 +242,23 @@ def read_model(
         certain=behind.certain,
         n_axes=max(graph.rank(chosen) or 2, 2),
         class_axis=columns.class_axis,
+        batchwise=_chooses_for_batches(model, inputs),
     )
+
+
+def _chooses_for_batches(model: ir.Model, inputs: Sequence[ir.Value]) -> bool:
+    """Whether one condition that depends on the inputs chooses for the whole batch."""
+    conditions = [
+        node.inputs[0]
+        for node in model.graph
+        if node.op_type == "If"
+        or (node.op_type == "Where" and graph.is_float(node.outputs[0]) and _is_single(node.inputs[0]))
+    ]
+    return bool(conditions) and not graph.dependents(model.graph, inputs).isdisjoint(conditions)
+
+
+def _is_single(value: ir.Value | None) -> bool:
+    return value is not None and graph.static_shape(value) in ((), (1,), (1, 1))
 
 
 def _names(values: Iterable[ir.Value]) -> tuple[str, ...]:
