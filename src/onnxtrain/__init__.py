@@ -11,7 +11,7 @@ import importlib.util
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from onnxtrain.errors import DependencyError
+from onnxtrain.errors import DependencyError, unknown_name
 
 if TYPE_CHECKING:
     from onnxtrain import errors, optim, rows, testing
@@ -75,13 +75,24 @@ _HOMES = {
     "with_new_head": "onnxtrain.convert.head",
 }
 
-#: Names that other libraries give to functions, with the methods of the estimators to use instead.
-_METHODS = {
-    "export": "get_trained_onnx(path=...)",
-    "from_sklearn": "get_trained_onnx()",
-    "predict": "predict(X)",
-    "to_onnx": "get_trained_onnx()",
-    "to_sklearn": "to_sklearn()",
+#: Names that other libraries give to functions and modules, and what to use instead.
+_REMEDIES = {
+    "callbacks": "Pass a function to fit: fit(X, y, callback=...)",
+    "datasets": "Use sklearn.datasets",
+    "device": "Set device, a parameter of the estimators",
+    "evaluate": "Use score(X, y) of a fitted estimator",
+    "export": "Use get_trained_onnx(path=...) of a fitted estimator",
+    "from_sklearn": "Use get_trained_onnx() of a fitted estimator",
+    "metrics": "Use sklearn.metrics",
+    "predict": "Use predict(X) of a fitted estimator",
+    "set_device": "Set device, a parameter of the estimators",
+    "to_onnx": "Use get_trained_onnx() of a fitted estimator",
+    "to_sklearn": "Use to_sklearn() of a fitted estimator",
+    "version": "Use __version__ or show_versions()",
+    **dict.fromkeys(
+        ("compile", "fine_tune", "finetune", "fit", "train"),
+        "Use fit(X, y) of OrtGradientRegressor(model) or OrtGradientClassifier(model)",
+    ),
 }
 
 __all__ = [
@@ -145,7 +156,7 @@ _require_onnxruntime()
 def __getattr__(name: str) -> Any:
     """Import a public name at its first use."""
     if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{_hint(name)}")
+        raise unknown_name(__name__, name, _hint(name))
     home: ModuleType = importlib.import_module(_HOMES[name])
     value = home if home.__name__ == f"{__name__}.{name}" else getattr(home, name)
     globals()[name] = value
@@ -160,10 +171,14 @@ def _hint(name: str) -> str:
                 return f". Use {module}.{name}."
     if name == "dask":  # it needs Dask, so nothing else imports it
         return ". Run import onnxtrain.dask."
-    if name in _METHODS:
-        return f". Use {_METHODS[name]} of a fitted estimator."
+    if name in _REMEDIES:
+        return f". {_REMEDIES[name]}."
+    if name.startswith("from_"):
+        return f". Did you mean onnxtrain.rows.{name}?"
+    if name[0] == "_":
+        return ""
     near = difflib.get_close_matches(name, _HOMES, n=1)
-    return f". Did you mean {near[0]!r}?" if near else ""
+    return f". Did you mean {near[0]!r}?" if near else f". Known: {', '.join(__all__)}."
 
 
 def __dir__() -> list[str]:

@@ -125,6 +125,11 @@ _OURS = {name: ours for ours, names in _SYNONYMS.items() for name in names.split
 _REMEDY_OF = {name: name for name in _REMEDIES} | {n: to for to, names in _SAME_REMEDY.items() for n in names.split()}
 
 
+def synonym(name: str) -> str | None:
+    """Return the parameter that other libraries call `name`, or None."""
+    return _OURS.get(_key(name))
+
+
 #: The parameters that only the classifier has.
 _OF_CLASSES = ("class_axis", "class_weight", "ignore_index", "output_is")
 

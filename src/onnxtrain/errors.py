@@ -294,6 +294,19 @@ def as_model_error(stage: str) -> Iterator[None]:
         raise ModelError(f"{stage}: {type(e).__name__}: {e}") from e
 
 
+def unknown_name(module: str, name: str, hint: str) -> AttributeError | ImportError:
+    """Return the error of the ``__getattr__`` of a module, with a hint.
+
+    Python replaces the message of an AttributeError in ``from module import name``, so an ImportError is needed there.
+    """
+    import dis  # only for this error
+
+    caller = sys._getframe(2)
+    if dis.opname[caller.f_code.co_code[caller.f_lasti]] == "IMPORT_FROM":
+        return ImportError(f"cannot import name {name!r} from {module!r}{hint}", name=module)
+    return AttributeError(f"module {module!r} has no attribute {name!r}{hint}", name=name)
+
+
 def as_number(value: object) -> float:
     """Return a number as a float, and NaN for anything else, including bools."""
     return float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan

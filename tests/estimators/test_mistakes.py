@@ -6,6 +6,8 @@ import os
 import pathlib
 import pickle
 import re
+import subprocess
+import sys
 import tempfile
 import warnings
 from dataclasses import dataclass
@@ -41,9 +43,12 @@ from onnxtrain import (
     LoRA,
     LossCurveDisplay,
     OrtGradientClassifier,
+    OrtGradientForwardBackward,
     OrtGradientRegressor,
     WeightsDisplay,
     arguments,
+    attributes,
+    plot_graph,
     rows,
 )
 from onnxtrain.errors import (
@@ -1686,6 +1691,39 @@ def test_columns_are_not_blamed_for_labels():
         R(model).fit(TABLE.assign(c=DAYS), pd.cut(RENT, 3))
 
 
+#: Attributes and items of other libraries' models, of results and of modules.
+ATTRIBUTES = [
+    (lambda r: r.freeze, "OrtGradientRegressor has no freeze. Set weights_to_train, a parameter of the estimator"),
+    (lambda r: r.optimizer, "has no optimizer. Use solver, a parameter of the estimator."),
+    (lambda r: r.device_, "has no device_. Use device, a parameter of the estimator."),
+    (lambda r: r.checkpoint, "has no checkpoint. It is an argument of fit: fit(X, y, checkpoint=...)."),
+    (lambda r: r.predicts, "has no attribute 'predicts'. Did you mean 'predict'?"),
+    (lambda r: r.colour, "has no attribute 'colour'. Known: best_iteration_, best_loss_, coef_, embed, "),
+    (lambda r: r.class_weight, "has no class_weight, because it is a regressor."),
+    (lambda r: r.feature_names_in_, "has no feature_names_in_, because X had no column names in fit."),
+    (lambda r: r["coef"], "OrtGradientRegressor cannot be indexed, got ['coef']. Use weights_, a dictionary"),
+    (lambda r: [*r], "OrtGradientRegressor cannot be indexed, got [0]."),
+    (lambda r: r.history_["loss"], "History cannot be indexed, got ['loss']. Use an attribute, .loss. Known: best_epoch"),
+    (lambda r: r.history_[0], "History cannot be indexed, got [0]. Use an attribute. Known: best_epoch"),
+    (lambda r: r.history_.val_loss, "History has no attribute 'val_loss'. Use validation_loss."),
+    (lambda r: r.history_.losses, "History has no attribute 'losses'. Did you mean 'loss'? Known: "),
+    (lambda _: R(max_iter=1).fit(X, y, callback=lambda info: info.lr), "EpochInfo has no attribute 'lr'. Known: epoch"),
+    (lambda _: Inputs(a=[1]).b, "Inputs has no attribute 'b'. Known: keys, shape."),
+    (lambda _: Inputs(a=[1])[1], "Rows are selected by indices from 0 to 0, slices or a mask, got 1."),
+    (lambda _: Inputs(a={1}), "The input 'a' must have rows, got {1}."),
+    (lambda r: plot_graph(r).show(), "A notebook shows it; save(path) writes an SVG."),
+    (lambda r: plot_graph(r).save(3), "path must be a file path, got 3."),
+    (lambda _: OrtGradientForwardBackward(TWO_COLUMNS).forward, "It is a method of new_instance()."),
+    (lambda _: OrtGradientForwardBackward(TWO_COLUMNS).new_instance().step, "The caller holds the weights"),
+    (lambda _: OrtGradientForwardBackward(TWO_COLUMNS, 3), "weights_to_train must be a list of names, got 3."),
+    (lambda _: OrtGradientForwardBackward(TWO_COLUMNS, class_name=3), "class_name must be a string, got 3."),
+    (lambda _: onnxtrain.rows.from_csv, "module 'onnxtrain.rows' has no attribute 'from_csv'. Use from_files(paths, "),
+    (lambda _: onnxtrain.optim.LBFGS, "module 'onnxtrain.optim' has no attribute 'LBFGS'. Set solver='lbfgs'."),
+    (lambda _: onnxtrain.train, "module 'onnxtrain' has no attribute 'train'. Use fit(X, y) of OrtGradientRegressor"),
+    (lambda _: onnxtrain.from_zarr, "has no attribute 'from_zarr'. Did you mean onnxtrain.rows.from_zarr?"),
+    (lambda _: onnxtrain.nn, "module 'onnxtrain' has no attribute 'nn'. Known: DerivativeOptions, Inputs"),
+]
+
 ALL_CALLS = CALLS + MORE_CALLS + LAST_CALLS + FURTHER_CALLS
 
 
@@ -1699,6 +1737,32 @@ def test_the_answer_says_what_was_found_and_what_to_do(call, error, message, fit
     assert "OrtGradientEstimator" not in said
     assert "onnxtrain.estimators" not in said
     assert "np." not in said
+
+
+@pytest.mark.parametrize("call, message", ATTRIBUTES, ids=[row[1][:60] for row in ATTRIBUTES])
+def test_an_unknown_attribute_is_answered_with_ours(call, message, fitted):
+    with pytest.raises((AttributeError, OnnxTrainError)) as e:
+        call(fitted)
+    assert message in str(e.value)
+
+
+@pytest.mark.parametrize("name", sorted(attributes.OF_OTHERS))
+def test_no_attribute_of_another_library_is_one_of_ours(name):
+    assert name not in dir(R()) + dir(C())
+
+
+def test_an_import_of_an_unknown_name_says_where_it_is():
+    with pytest.raises(ImportError, match="cannot import name 'Adam' from 'onnxtrain'. Use onnxtrain.optim.Adam."):
+        from onnxtrain import Adam  # noqa: F401
+    with pytest.raises(ImportError, match="cannot import name 'StepLR' from 'onnxtrain.optim'. Pass a function of the"):
+        from onnxtrain.optim import StepLR  # noqa: F401
+
+
+@pytest.mark.parametrize("argument, code, said", [("--help", 0, "To train a model"), ("train", 2, "unrecognized")])
+def test_the_command_line_trains_nothing(argument, code, said):
+    ran = subprocess.run([sys.executable, "-m", "onnxtrain", argument], capture_output=True, text=True)
+    assert ran.returncode == code
+    assert said in (ran.stdout + ran.stderr).replace("\n", " ")
 
 
 def test_a_learning_rate_that_cannot_be_computed_has_the_error_as_its_cause():

@@ -5,7 +5,9 @@ workers. The client holds the weights and the optimizer, and makes every decisio
 """
 
 import importlib.util
+from typing import TYPE_CHECKING
 
+from onnxtrain.attributes import of_module
 from onnxtrain.errors import DependencyError
 
 for _name in ("dask", "distributed"):
@@ -19,3 +21,7 @@ for _name in ("dask", "distributed"):
 from onnxtrain.dask.estimators import OrtGradientClassifier, OrtGradientRegressor  # noqa: E402
 
 __all__ = ["OrtGradientClassifier", "OrtGradientRegressor"]
+
+if not TYPE_CHECKING:
+    _client = dict.fromkeys(("Client", "LocalCluster"), "Use the one of Dask: distributed.Client(...).")
+    __getattr__ = of_module(__name__, __all__, _client)

@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from xml.sax.saxutils import escape, quoteattr
 
+from onnxtrain.arguments import lists_its_arguments
+from onnxtrain.attributes import NamesItsAttributes
 from onnxtrain.drawing.boxes import Box
 from onnxtrain.drawing.layout import Layout, Point, lay_out
-from onnxtrain.errors import FileError, ParameterError
+from onnxtrain.errors import ArgumentTypeError, FileError, ParameterError
 
 #: The fill and border colors of each stage.
 COLORS = {
@@ -47,7 +50,7 @@ _STYLE = "".join(
 
 
 @dataclass(frozen=True)
-class Picture:
+class Picture(NamesItsAttributes):
     """A drawing of a graph; a notebook displays it, and :meth:`save` writes it as SVG.
 
     Attributes
@@ -61,6 +64,10 @@ class Picture:
     title: str
     boxes: tuple[Box, ...] = field(repr=False)
     note: str = ""
+
+    _remedies = MappingProxyType(
+        {"savefig": "Use save(path), which writes an SVG.", "show": "A notebook shows it; save(path) writes an SVG."}
+    )
 
     @cached_property
     def _layout(self) -> Layout:
@@ -111,6 +118,7 @@ class Picture:
             ]
         )
 
+    @lists_its_arguments
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the drawing to a file as SVG.
 
@@ -121,6 +129,8 @@ class Picture:
         FileError
             The file cannot be written.
         """
+        if not isinstance(path, (str, os.PathLike)):
+            raise ArgumentTypeError(f"path must be a file path, got {path!r:.80}.")
         if Path(path).suffix.lower() in _OTHER_FORMATS:
             raise ParameterError(
                 f"The drawing is an SVG, got the file name {os.fspath(path)!r}. Name the file "

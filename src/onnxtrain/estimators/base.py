@@ -16,7 +16,7 @@ from sklearn.exceptions import InconsistentVersionWarning
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from onnxtrain import __version__
+from onnxtrain import __version__, attributes
 from onnxtrain.arguments import SetsItsParameters, names_its_arguments
 from onnxtrain.errors import ArgumentTypeError, warn
 from onnxtrain.estimators import deferred
@@ -46,71 +46,10 @@ _LEARNED = frozenset(
 )
 
 
-#: Names that other libraries give to our methods and attributes, with what to use instead.
-_OF_OTHERS = {
-    "SerializeToString": "Use get_trained_onnx().SerializeToString()",
-    "add": "Pass a complete model: OrtGradientRegressor(MLPRegressor(hidden_layer_sizes=...)), or an ONNX model",
-    "backward": "Use partial_fit(X, y) for an epoch of training, or gradient(X, y) for the gradient of the loss",
-    "booster_": "Use get_trained_onnx(), which contains the trained trees",
-    "compile": "Set loss and solver, parameters of the estimator",
-    "cuda": "Set device='cuda', a parameter of the estimator",
-    "double": "Set dtype='float64', a parameter of the estimator",
-    "eval": "predict(X) has no training mode to leave: Dropout is off, also in fit",
-    "evals_result": "Use history_, the losses of each epoch, also of the validation set",
-    "evals_result_": "Use history_, the losses of each epoch, also of the validation set",
-    "evaluate": "Use score(X, y) or losses(X, y)",
-    "export": "Use get_trained_onnx(path=...)",
-    "feature_importances_": "Use sklearn.inspection.permutation_importance(model, X, y)",
-    "fit_predict": "Use fit(X, y).predict(X)",
-    "fit_transform": "Use predict(X), or embed(X, output) for a value inside the model",
-    "float": "Set dtype='float32', a parameter of the estimator",
-    "forward": "Use predict(X)",
-    "get_booster": "Use get_trained_onnx(), which contains the trained trees",
-    "get_inputs": "Use onnxruntime.InferenceSession(model.get_trained_onnx().SerializeToString()).get_inputs()",
-    "get_onnx": "Use get_trained_onnx()",
-    "get_weights": "Use weights_",
-    "graph": "Use get_trained_onnx().graph. To write a file, use onnx.save(model.get_trained_onnx(), path)",
-    "half": "Set dtype='float16', a parameter of the estimator",
-    "history": "Use history_",
-    "initialize": "Use fit(X, y); max_iter=0 takes no step",
-    "layers": "Use summary(), which shows them",
-    "load": "Use onnxtrain.load(path), a function",
-    "load_model": "Use onnxtrain.load(path)",
-    "load_params": "Use onnxtrain.load(path)",
-    "load_state_dict": "Use onnxtrain.load(path)",
-    "load_weights": "Use onnxtrain.load(path)",
-    "loss_": "Use loss_curve_[-1], the loss of the last epoch",
-    "module": "Use get_trained_onnx() or to_sklearn(), which return the model",
-    "module_": "Use get_trained_onnx() or to_sklearn(), which return the model",
-    "named_parameters": "Use weights_; trainable_weights(model) lists their names",
-    "onnx_": "Use get_trained_onnx()",
-    "optimizer_": "The optimizer is the parameter solver; onnxtrain.save stores its state",
-    "parameters": "Use weights_; trainable_weights(model) lists their names",
-    "plot_importance": "Use sklearn.inspection.permutation_importance(model, X, y)",
-    "predict_classes": "Use predict(X)",
-    "predict_on_batch": "Use predict(X)",
-    "run": "Use predict(X), or onnxruntime.InferenceSession with the file of get_trained_onnx(path=...)",
-    "save": "Use onnxtrain.save(estimator, path), a function",
-    "save_model": "Use onnxtrain.save(estimator, path), or get_trained_onnx(path=...)",
-    "save_params": "Use onnxtrain.save(estimator, path)",
-    "save_weights": "Use onnxtrain.save(estimator, path)",
-    "set_weights": "Pass a model that has these weights; it is trained from its own",
-    "state_dict": "Use weights_",
-    "step": "Use partial_fit(X, y), which takes the steps of an epoch",
-    "to": "Set device='cuda', a parameter of the estimator",
-    "to_frame": "Use history_.to_frame()",
-    "to_json": "Use onnxtrain.save(estimator, path), or get_trained_onnx(path=...) for the model",
-    "to_onnx": "Use get_trained_onnx()",
-    "train": "Use fit(X, y)",
-    "train_on_batch": "Use partial_fit(X, y)",
-    "trainable_weights": "Use onnxtrain.trainable_weights(model), a function",
-    "transform": "Use predict(X), or embed(X, output) for a value inside the model",
-    "weights": "Use weights_",
-    "zero_grad": "fit and partial_fit compute a new gradient in each step; nothing has to be reset",
-}
-
-#: Methods and attributes that only the classifier has.
-_OF_CLASSIFIERS = frozenset({"classes_", "decision_function", "predict_log_proba", "predict_proba"})
+#: Methods, attributes and parameters that only the classifier has.
+_OF_CLASSIFIERS = frozenset(
+    {"class_weight", "classes_", "decision_function", "ignore_index", "predict_log_proba", "predict_proba"}
+)
 
 
 class OrtGradientEstimator(CallbackSupportMixin, SetsItsParameters, BaseEstimator, ABC):
@@ -383,12 +322,16 @@ class OrtGradientEstimator(CallbackSupportMixin, SetsItsParameters, BaseEstimato
         if name in _LEARNED and not self.__sklearn_is_fitted__():
             said = f"{kind} has no {name} before it is fitted. Call fit first."
             raise AttributeError(said, name=name, obj=self)
-        if name in _OF_OTHERS:
-            raise AttributeError(f"{kind} has no {name}. {_OF_OTHERS[name]}.", name=name, obj=self)
+        if name == "feature_names_in_":  # predict asks for it
+            raise AttributeError(f"{kind} has no {name}, because X had no column names in fit.", name=name, obj=self)
+        if name in attributes.OF_OTHERS:
+            raise AttributeError(f"{kind} has no {name}. {attributes.OF_OTHERS[name]}.", name=name, obj=self)
         if f"{name}_" in _LEARNED:
             raise AttributeError(f"{kind} has no {name}. Use {name}_ after fit.", name=name, obj=self)
         if name[0] != "_" and not hasattr(type(self), name) and (remedy := self._of_inner(name)):
             raise AttributeError(f"{kind} has no {name}{remedy}", name=name, obj=self)
+        if name[0] != "_" and not hasattr(type(self), name):
+            raise AttributeError(attributes.of_estimator(self, name), name=name, obj=self)
         return object.__getattribute__(self, name)  # once more: a property may raise its own message
 
     def _of_inner(self, name: str) -> str:
@@ -405,6 +348,13 @@ class OrtGradientEstimator(CallbackSupportMixin, SetsItsParameters, BaseEstimato
     def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Raise an ArgumentTypeError, because an estimator is not a function as modules of PyTorch and Keras are."""
         raise ArgumentTypeError(f"{type(self).__name__} cannot be called. Use predict(X).")
+
+    def __getitem__(self, key: object) -> NoReturn:
+        """Raise an ArgumentTypeError, because an estimator holds no items as a pipeline or a dictionary of weights."""
+        raise ArgumentTypeError(
+            f"{type(self).__name__} cannot be indexed, got [{key!r:.80}]. Use weights_, a dictionary of the weights by "
+            "name, or history_.to_frame(), the losses of the epochs."
+        )
 
     # copies -----------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.utils.metaestimators import available_if
 
 from onnxtrain.arguments import names_its_arguments
+from onnxtrain.attributes import HasNoItems
 from onnxtrain.estimators import deferred
 from onnxtrain.estimators.base import OrtGradientEstimator
 from onnxtrain.training.state import TrainingState
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, repr=False)
-class History:
+class History(HasNoItems):
     """The losses and learning rates of all epochs, and how the last fit ended.
 
     Attributes
@@ -43,6 +45,16 @@ class History:
     learning_rate: tuple[float, ...]
     best_epoch: int
     ending: str
+
+    _remedies = MappingProxyType(
+        {
+            "epochs": "Use len(history_).",
+            "history": "Use loss and validation_loss, or to_frame().",
+            "lr": "Use learning_rate.",
+            "plot": "Use LossCurveDisplay.from_estimator(model).",
+            "val_loss": "Use validation_loss.",
+        }
+    )
 
     def __len__(self) -> int:
         """Return the number of epochs."""

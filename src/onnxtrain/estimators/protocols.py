@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -16,6 +17,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
+from onnxtrain.attributes import NamesItsAttributes
 from onnxtrain.errors import ArgumentTypeError, DataError
 from onnxtrain.registry import did_you_mean
 
@@ -144,7 +146,7 @@ def take(X: Features, rows: np.ndarray) -> Features:
 # -------------------------------------------------------------- several inputs
 
 
-class Inputs:
+class Inputs(NamesItsAttributes):
     """Rows of a model with several inputs, which scikit-learn can index like an array.
 
     So ``cross_val_score``, ``GridSearchCV``, ``train_test_split`` and ``Pipeline`` accept models with several inputs.
@@ -185,6 +187,8 @@ class Inputs:
     >>> X[X["age"] > 30]
     Inputs(2 rows: input_ids, age)
     """
+
+    _remedies = MappingProxyType(dict.fromkeys(("items", "values"), "Use X[name] for each name of X.keys()."))
 
     def __init__(self, /, *unnamed: Any, **inputs: Any):
         if unnamed:
@@ -235,7 +239,7 @@ class Inputs:
             key, *others = key
             if any(part is not Ellipsis and part != slice(None) for part in others):
                 raise DataError("Inputs can only be sliced along the first axis.")
-        if isinstance(key, (int, np.integer)):
+        if isinstance(key, (int, np.integer)) and -len(self) <= key < len(self):
             return {name: part[0] for name, part in self[[range(len(self))[key]]]._inputs.items()}
         rows = _positions(key, len(self))
         return Inputs(**{name: _taken(values, rows) for name, values in self._inputs.items()})
@@ -254,7 +258,8 @@ class Inputs:
 
 
 def _n_rows(name: str, values: Any) -> int:
-    if isinstance(values, (str, bytes, Mapping)) or not (hasattr(values, "__len__") or hasattr(values, "shape")):
+    no_rows = isinstance(values, (str, bytes, Mapping, set, frozenset))
+    if no_rows or not (hasattr(values, "__len__") or hasattr(values, "shape")):
         raise DataError(f"The input {name!r} must have rows, got {values!r:.80}. {_fixed(name)}")
     shape = getattr(values, "shape", None)
     if shape is not None and not len(shape):
@@ -275,7 +280,10 @@ def _positions(key: Any, n: int) -> slice | np.ndarray:
         if rows.shape != (n,):
             raise DataError(f"The mask must have shape ({n},), got {rows.shape}.")
         return np.flatnonzero(rows)
-    return np.arange(n)[rows.astype(np.int64) if rows.size == 0 else rows]
+    try:
+        return np.arange(n)[rows.astype(np.int64) if rows.size == 0 else rows]
+    except IndexError as e:
+        raise DataError(f"Rows are selected by indices from 0 to {n - 1}, slices or a mask, got {key!r:.80}.") from e
 
 
 def _taken(values: Any, rows: slice | np.ndarray) -> Any:

@@ -10,6 +10,7 @@ from html import escape
 import onnx_ir as ir
 
 from onnxtrain import graph
+from onnxtrain.attributes import HasNoItems
 from onnxtrain.estimators.trained import TrainedModel
 
 _COLUMNS = ("layer", "operator", "weights", "output", "parameters", "trained")
@@ -41,7 +42,7 @@ class Layer:
 
 
 @dataclass(frozen=True, repr=False)
-class Summary:
+class Summary(HasNoItems):
     """The parts of a fitted estimator, printed as text and shown by a notebook as a table.
 
     Attributes

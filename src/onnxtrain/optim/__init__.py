@@ -1,5 +1,8 @@
 """Optimizers as ONNX nodes, learning rates as functions of the step."""
 
+from typing import TYPE_CHECKING
+
+from onnxtrain.attributes import of_module
 from onnxtrain.optim.base import OPTIMIZERS, Optimizer, make_optimizer, optimizer
 from onnxtrain.optim.first_order import SGD, Adagrad, Adam, AdamW, RMSprop
 from onnxtrain.optim.schedules import (
@@ -37,3 +40,18 @@ __all__ = [
     "make_schedule",
     "optimizer",
 ]
+
+_FUNCTION = "Pass a function of the step: learning_rate=lambda step: 0.1 * 0.999**step."
+
+#: Names of other libraries, and what to use instead.
+_REMEDIES = {
+    "LBFGS": "Set solver='lbfgs'.",
+    "CosineAnnealingLR": "Use Cosine.",
+    "CosineDecay": "Use Cosine.",
+    "ReduceLROnPlateau": "Use Adaptive.",
+    "lr_scheduler": "The schedules are Adaptive, Constant, Cosine, InverseScaling, OneCycle and Optimal.",
+    **dict.fromkeys(("ExponentialDecay", "ExponentialLR", "LambdaLR", "LinearLR", "StepLR"), _FUNCTION),
+}
+
+if not TYPE_CHECKING:
+    __getattr__ = of_module(__name__, __all__, _REMEDIES)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from onnxruntime.capi import _pybind_state as native
 
 from onnxtrain import graph as graphs
 from onnxtrain.arguments import lists_its_arguments
-from onnxtrain.errors import DeviceError, ParameterError, WeightError
+from onnxtrain.attributes import NamesItsAttributes
+from onnxtrain.errors import ArgumentTypeError, DeviceError, ParameterError, WeightError
 from onnxtrain.ortgradient._function import (
     Agent,
     Engine,
@@ -51,7 +53,7 @@ def _in_operators(model: onnx.ModelProto) -> str:
     )
 
 
-class OrtGradientForwardBackward:
+class OrtGradientForwardBackward(NamesItsAttributes):
     r"""The forward and the backward pass of an ONNX model, between which the caller computes a loss.
 
     For outputs :math:`y = f(x, w)` and incoming gradients :math:`\bar y` given by the
@@ -113,6 +115,8 @@ class OrtGradientForwardBackward:
     (array([2., 4., 6.], dtype=float32), array([2., 2., 2.], dtype=float32), array(6., dtype=float32))
     """
 
+    _remedies = MappingProxyType(dict.fromkeys(("backward", "forward"), "It is a method of new_instance()."))
+
     @lists_its_arguments
     def __init__(
         self,
@@ -132,6 +136,8 @@ class OrtGradientForwardBackward:
         *,
         builder: str = "builtin",
     ):
+        if class_name is not None and not isinstance(class_name, str):
+            raise ArgumentTypeError(f"class_name must be a string, got {class_name!r:.80}.")
         if builder not in BUILDERS:
             raise ParameterError(f"Unknown builder {builder!r}. {did_you_mean(builder, BUILDERS)}")
         self.onnx_model = graphs.read(onnx_model)
@@ -165,6 +171,8 @@ class OrtGradientForwardBackward:
                 f"The model has no floating-point initializer to train; initializers: {list(known)}."
                 f"{_in_operators(self.onnx_model)}"
             )
+        if names is not None and not isinstance(names, (str, Sequence, Set)):
+            raise ArgumentTypeError(f"weights_to_train must be a list of names, got {names!r:.80}. Known: {real}.")
         names = real if names is None else [names] if isinstance(names, str) else list(names)
         unknown = [name for name in names if name not in real]
         if unknown:
@@ -265,6 +273,7 @@ class OrtGradientForwardBackward:
 
     # ------------------------------------------------------------------- interface
 
+    @lists_its_arguments
     def new_instance(self) -> OrtGradientForwardBackwardFunction:
         """Return an instance of :attr:`cls_type_`, which has ``forward`` and ``backward``.
 

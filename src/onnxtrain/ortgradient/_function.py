@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import MappingProxyType
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import onnxruntime
 from onnxruntime.capi import _pybind_state as native
 
+from onnxtrain.attributes import NamesItsAttributes
 from onnxtrain.errors import DataError, ModelError
 from onnxtrain.ortgradient import _tensors
 from onnxtrain.ortgradient._graphs import PassGraphs, Tensor
@@ -124,7 +126,7 @@ def guarded(run: Callable[[], None]) -> None:
         raise DataError(f"onnxruntime cannot run the model: {e}") from e
 
 
-class OrtGradientForwardBackwardFunction:
+class OrtGradientForwardBackwardFunction(NamesItsAttributes):
     """Base class of the classes that :class:`OrtGradientForwardBackward` generates.
 
     An instance has a stack of forward passes. Each call of :meth:`backward` belongs to the last call of :meth:`forward`
@@ -156,6 +158,12 @@ class OrtGradientForwardBackwardFunction:
     30.0
     """
 
+    _remedies = MappingProxyType(
+        dict.fromkeys(
+            ("get_weights", "parameters", "set_weights", "step", "weights"),
+            "The caller holds the weights, passes them to forward after the inputs, and changes them.",
+        )
+    )
     _graphs: ClassVar[PassGraphs]
     _onx_inp: ClassVar[list[str]]
     _engine: ClassVar[Engine | None]

@@ -81,7 +81,10 @@ def to_vector(tensors: Tensors, devices: Sequence[native.OrtDevice], names: Sequ
     if not isinstance(tensors, (list, tuple, native.OrtValueVector)):
         raise DataError(f"Expected a list of {len(names)} tensors ({', '.join(names)}), got {_describe(tensors)}.")
     if len(tensors) != len(names):
-        raise DataError(f"Expected {len(names)} tensors ({', '.join(names) or 'none'}), got {len(tensors)}.")
+        raise DataError(
+            f"Expected {len(names)} tensors ({', '.join(names) or 'none'}), got {len(tensors)}. Pass "
+            "one for each name, in this order."
+        )
     if isinstance(tensors, native.OrtValueVector):
         for tensor, device, name in zip(tensors, devices, names, strict=True):
             _checked_place(tensor, device, name)

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from onnxtrain.attributes import HasNoItems
+
 Weights = Mapping[str, np.ndarray]
 
 #: A function that returns the loss of given weights.
@@ -193,7 +195,7 @@ class Pace:
 
 
 @dataclass(frozen=True)
-class EpochInfo:
+class EpochInfo(HasNoItems):
     """The argument of a callback after each epoch.
 
     Attributes
