@@ -1,6 +1,7 @@
 """What a report of a problem begins with."""
 
 import runpy
+import sys
 
 import onnx
 import onnxruntime
@@ -34,7 +35,8 @@ def test_it_says(part, capsys):
     assert part in printed(capsys)
 
 
-def test_the_module_can_be_run(capsys):
+def test_the_module_can_be_run(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["onnxtrain"])
     runpy.run_module("onnxtrain", run_name="__main__")
     assert capsys.readouterr().out == printed(capsys)
 

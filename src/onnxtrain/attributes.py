@@ -73,13 +73,13 @@ _REMEDIES = {
     "restore",
     "Use onnxtrain.load(path), a function": "load",
     "Use onnxtrain.plot_graph(model), a function": "draw plot_graph plot_model show visualize",
-    "Use onnxtrain.save(estimator, path), a function": "dump save save_checkpoint save_params save_pretrained "
-    "save_weights serialize",
+    "Use onnxtrain.save(estimator, path)": "dump save_checkpoint save_params save_pretrained save_weights serialize",
+    "Use onnxtrain.save(estimator, path), a function": "save",
     "Use onnxtrain.save(estimator, path), or get_trained_onnx(path=...) for the model": "save_model to_json",
     "Use onnxtrain.trainable_weights(model), a function": "trainable_weights",
     "Use partial_fit(X, y) for an epoch of training, or gradient(X, y) for the gradient of the loss": "backward",
-    "Use partial_fit(X, y), which takes the steps of an epoch": "step train_epoch train_on_batch train_step "
-    "training_step update",
+    "Use partial_fit(X, y)": "train_on_batch",
+    "Use partial_fit(X, y), which takes the steps of an epoch": "step train_epoch train_step training_step update",
     "Use predict(X)": "forward inference predict_classes predict_generator predict_on_batch predict_step",
     "Use predict(X), or embed(X, output) for a value inside the model": "apply encode fit_transform transform",
     "Use predict(X), or onnxruntime.InferenceSession with the file of get_trained_onnx(path=...)": "run",

@@ -283,7 +283,7 @@ def _positions(key: Any, n: int) -> slice | np.ndarray:
     try:
         return np.arange(n)[rows.astype(np.int64) if rows.size == 0 else rows]
     except IndexError as e:
-        raise DataError(f"Rows are selected by indices from 0 to {n - 1}, slices or a mask, got {key!r:.80}.") from e
+        raise IndexError(f"Rows are selected by indices from 0 to {n - 1}, slices or a mask, got {key!r:.80}.") from e
 
 
 def _taken(values: Any, rows: slice | np.ndarray) -> Any:
