@@ -96,6 +96,9 @@ _REMEDIES = {
 #: The same by name.
 OF_OTHERS = {name: remedy for remedy, names in _REMEDIES.items() for name in names.split()}
 
+#: Methods that skl2onnx calls, without ``onnx_``.
+_OF_SKL2ONNX = frozenset({"converter", "parser", "shape_calculator"})
+
 
 def of_estimator(owner: Any, name: str) -> str:
     """Return the message for an attribute that an estimator does not have: an equivalent, or the nearest, or all."""
@@ -104,8 +107,10 @@ def of_estimator(owner: Any, name: str) -> str:
         return f"{kind} has no {name}. Use {ours}, a parameter of the estimator."
     if name in inspect.signature(type(owner).fit).parameters:
         return f"{kind} has no {name}. It is an argument of fit: fit(X, y, {name}=...)."
-    near = difflib.get_close_matches(name, _public(owner), n=1, cutoff=0.75)
-    known = ", ".join(word for word in _public(owner) if word not in parameters)
+    names = {*dir(type(owner)), *vars(owner)}  # dir(owner) evaluates each property
+    public = sorted(word for word in names if word[0] != "_" and word.removeprefix("onnx_") not in _OF_SKL2ONNX)
+    near = difflib.get_close_matches(name, public, n=1, cutoff=0.75)
+    known = ", ".join(word for word in public if word not in parameters)
     return f"{kind} has no attribute {name!r}. {f'Did you mean {near[0]!r}?' if near else f'Known: {known}.'}"
 
 
