@@ -82,6 +82,7 @@ def copied_for_each_use(nodes):
 MATRICES = dict(W=W, U=U, V=V)
 DIRECT = RECURRENT.replace(", b)", ", a)").replace("(b,", "(a,").replace(", c)", ", a)")
 TIED = LAYERS.replace("l2", "l").replace("m2", "m")
+AFFINE = "A = Mul(X, {}) B = Add(A, {}) C = Tanh(B) D = Mul(C, {}) E = Add(D, {}) Y = MatMul(E, W)"
 COPIES = "val_1 = Identity(val_0) val_2 = Identity(val_0) val_3 = Identity(val_0) "
 COMPUTED = COPIES + LAYERS.replace("l2", "val_1").replace("m2", "val_3").replace("l)", "val_0)").replace("m)", "val_2)")
 MODULES = {"A": "/l/MatMul", "B": "/l_1/MatMul", "C": "/m/MatMul", "Z": "/m_1/MatMul", "Y": "/m_1/Add"}
@@ -97,6 +98,12 @@ NORM = "layer_norm.default](args = (%X, [3], %p_{0}_weight, %p_{0}_bias, 1e-05))
 COSINES = "A = MatMul(X, W) B = Tanh(A) D = Div(w, {}) E = Transpose<perm = [1, 0]>(D) Y = MatMul(B, E)"
 DISTANCES = "A = MatMul(X, W) B = Tanh(A) C = MatMul(B, w) S = ReduceSum<keepdims = 0>({}, last) Y = Sub(C, S)"
 LAST = "last = Constant<value_ints = [1]>() "
+
+#: A unit vector, and a matrix of which all elements have norm 1.
+UNIT = "least = Constant<value_float = 1e-12>() three = Constant<value_ints = [3]>() "
+UNIT_VECTOR = """A = MatMul(X, W) B = Tanh(A) C = Clip({}, least) e = Expand(C, three) d = Div(w, e) D = Mul(B, d)
+    Y = MatMul(D, W)"""
+UNIT_MATRIX = "A = MatMul(X, W) B = Tanh(A) D = Div(w, l) Y = MatMul(B, D)"
 
 #: A weight that is standardized by BatchNormalization in training mode. onnxruntime writes the new statistics over the
 #: old ones, and merges equal constants, so these must not equal its scale and bias.
@@ -282,6 +289,14 @@ CASES = {
         )
         for name, squares in (("Identity", (U / 3) ** 2), ("Transpose", (U.T / 3) ** 2))
     },
+    "the norm of a vector, as in functional.normalize": (
+        network(UNIT + UNIT_VECTOR.format('"onnx::Clip_7"'), W=W, w=U[0], **{"onnx::Clip_7": np.linalg.norm(U[0], keepdims=True)}),
+        network(UNIT + "l = ReduceL2(w) " + UNIT_VECTOR.format("l"), W=W, w=U[0]),
+    ),
+    "the norm of the elements of a matrix": (
+        network('l = ReduceL2<keepdims = 0>("onnx::ReduceL2_7") ' + UNIT_MATRIX, W=W, w=U, **{"onnx::ReduceL2_7": U.reshape(-1)}),
+        network("l = ReduceL2<keepdims = 0>(w) " + UNIT_MATRIX, W=W, w=U),
+    ),
     "a scale that is no norm": (
         network(COSINES.format('"onnx::Div_7"'), W=W, w=U, **{"onnx::Div_7": 1 + abs(V[:, :1])}),
         network(COSINES.format("n"), "", W=W, w=U, n=1 + abs(V[:, :1])),
@@ -305,6 +320,15 @@ CASES = {
             "Y = MatMul(C, W)",
             **{"n.bias": ZEROS + 1e-30, "ones": 2 + ZEROS, "W": W},
         ),
+    ),
+    "a scale and a shift that are computed for each of two calls": (
+        network(
+            '"onnx::Mul_3" = Identity("onnx::Mul_1") "onnx::Add_4" = Identity("onnx::Add_2") '
+            + AFFINE.format('"onnx::Mul_1"', '"onnx::Add_2"', '"onnx::Mul_3"', '"onnx::Add_4"'),
+            modules={"A": "/n/Mul", "B": "/n/Add", "D": "/n_1/Mul", "E": "/n_1/Add"},
+            **{"onnx::Mul_1": 1 + ZEROS[None], "onnx::Add_2": ZEROS[None], "W": W},
+        ),
+        network(AFFINE.format("m", "a", "m", "a"), m=1 + 1e-6 + ZEROS[None], a=1e-30 + ZEROS[None], W=W),
     ),
     "parameters": (
         network("b = Identity(a) c = Identity(a) " + RECURRENT, a=ZEROS, **MATRICES),
@@ -377,7 +401,7 @@ def fitted(onx):
     return OrtGradientRegressor(onx, **params).fit(X, Y)
 
 
-@pytest.mark.filterwarnings("ignore:.*max_iter")
+@pytest.mark.filterwarnings("ignore:.*max_iter", "ignore:.*once for several uses")
 @pytest.mark.parametrize("name", CASES)
 def test_weights_are_those_of_the_layers(name):
     merged, apart = map(fitted, CASES[name])
@@ -396,6 +420,26 @@ def test_the_file_keeps_copies_of_what_was_not_trained(trained, copies):
     again = OrtGradientRegressor(found, max_iter=1, learning_rate=1e-30, solver="sgd").fit(X, Y)
     np.testing.assert_allclose(again.predict(X), model.predict(X), rtol=1e-5, atol=1e-6)
 
+
+#: Matrices that show the operation that computed them, and matrices that do not.
+RESULTS = {
+    "a softmax": np.exp(W) / np.exp(W).sum(axis=0),
+    "a softmax of rows, of zeros": np.full((3, 3), 1 / 3),
+    "a division by the norm": W / np.linalg.norm(W),
+    "columns of norm 1": W / np.linalg.norm(W, axis=0),
+    "a mask": np.tril(W),
+    "w + w.T": W + W.T,
+    "w - w.T": W - W.T,
+}
+WEIGHTS = {
+    "random": W,
+    "orthogonal": np.linalg.qr(W)[0],
+    "an identity": np.eye(3),
+    "zeros": np.zeros((3, 3)),
+    "ones": np.ones((3, 3)),
+    "signs": np.sign(W),
+    "a row of zeros": W * np.array([[1], [0], [1]]),
+}
 
 #: Files of PyTorch's exporter that lack what PyTorch trains, and what the warning says.
 LACKING = {
@@ -482,6 +526,15 @@ LACKING = {
         network('A = Mul(X, "onnx::Mul_3") Y = MatMul(A, W)', **{"onnx::Mul_3": V[0, 0], "W": W}),
         r"computed onnx::Mul_3, which have one element\. .*do_constant_folding=False\) to keep",
     ),
+    **{
+        name: (
+            network(
+                'A = MatMul(X, "onnx::MatMul_1") B = Tanh(A) Y = MatMul(B, W)', **{"onnx::MatMul_1": array, "W": W}
+            ),
+            r"onnx::MatMul_1 seem to be results of .*do_constant_folding=False\) to keep ",
+        )
+        for name, array in RESULTS.items()
+    },
     "modules without intercepts": (
         network(COMPUTED, modules=MODULES, val_0=W),
         r"wrote val_0 once .*do_constant_folding=False\) to keep ",
@@ -553,6 +606,16 @@ def test_what_the_exporter_left_out_is_named(name):
     onx, message = LACKING[name]
     with pytest.warns(UserWarning, match=message):
         fitted(onx)
+
+
+@pytest.mark.filterwarnings("error", "ignore:.*max_iter")
+@pytest.mark.parametrize("name", WEIGHTS)
+def test_initial_weights_are_no_results(name):
+    fitted(
+        network(
+            'A = MatMul(X, W) B = Tanh(A) Y = MatMul(B, "onnx::MatMul_1")', W=W, **{"onnx::MatMul_1": WEIGHTS[name]}
+        )
+    )
 
 
 #: What the second layer of LINEAR takes, the module's parameters, and the weights that the fit has.

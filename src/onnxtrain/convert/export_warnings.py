@@ -6,12 +6,14 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
+import numpy as np
 import onnx
 
 from onnxtrain import graph
 from onnxtrain.convert.dynamo import REAL, Module, Taken, holder_of, taken_by_nodes
 from onnxtrain.convert.merged import ambiguous_copies, begins_so
 from onnxtrain.convert.padding import padding_rows
+from onnxtrain.convert.tied_weights import is_computed
 
 #: Sums and products that the optimizer drops if the other operand is the scalar 0 or 1.
 _ARITHMETIC = re.compile(r"(add|sub|mul|div)(_\d+)?")
@@ -34,6 +36,9 @@ _COMPUTED = re.compile(r"onnx::\w+_\d+")
 
 #: Names of values that this exporter computed to scale and shift the channels of a convolution.
 _SCALED = re.compile(r"onnx::(Add|Mul)_\d+")
+
+#: The number of elements along each axis of an array that are examined.
+_SAMPLE = 64
 
 
 def remarks(onx: onnx.ModelProto, trained: Collection[str], others: Collection[str]) -> list[str]:
@@ -100,6 +105,14 @@ def _on_script(onx: onnx.ModelProto, module: Module, trained: Collection[str], o
             "of BatchNormalization. The products are trained here, but PyTorch trains their factors. Use "
             "torch.onnx.export(..., dynamo=False, do_constant_folding=False) to keep the factors."
         )
+    real = {i.name: i for i in onx.graph.initializer if i.data_type == onnx.TensorProto.FLOAT and i.name in trained}
+    rest = [name for name in real if is_computed(name) and name not in folded]
+    if results := [name for name in rest if _has_values_of_a_result(graph.array_of(real[name]))]:
+        found.append(
+            f"{_some(results)} seem to be results of a softmax, a norm or a mask that PyTorch's exporter computed from "
+            "a parameter, according to their values. The results are trained here, but PyTorch trains the parameter. "
+            "Use torch.onnx.export(..., dynamo=False, do_constant_folding=False) to keep the parameter."
+        )
     channels = {i.name for i in onx.graph.initializer if len(i.dims) > 2 and list(i.dims[-2:]) == [1, 1]}
     if scaled := [name for name in others if name in channels - {*trained} and _SCALED.fullmatch(name)]:
         found.append(
@@ -113,6 +126,44 @@ def _on_script(onx: onnx.ModelProto, module: Module, trained: Collection[str], o
             "dynamo=False, do_constant_folding=False) to keep what they come from."
         )
     return found
+
+
+def _has_values_of_a_result(array: np.ndarray) -> bool:
+    """Whether an array has values of a softmax, a division by norms, a mask, or w + w.T or w - w.T.
+
+    Initial weights may have equal magnitudes, as an identity, or be orthogonal; weights of one row then have norm 1.
+    """
+    n_axes, array = array.ndim, array.squeeze()
+    if array.size < 2:
+        return False
+    if array.min() > 0 and any(_are_ones(array.sum(axis, dtype=np.float64)) for axis in range(array.ndim)):
+        return True
+    some = array[tuple(slice(None, None, 1 + d // _SAMPLE) for d in array.shape)]
+    if len(np.unique(np.abs(some[some != 0]))) < 2:
+        return False
+    if (n_axes != 2 or array.ndim == 2) and _are_ones(np.linalg.norm(array)):
+        return True
+    if array.ndim != 2:
+        return False
+    symmetric = array.shape[0] == array.shape[1] and np.array_equal(np.abs(some), np.abs(some.T))
+    return symmetric or _is_masked(some) or _has_normalized_rows(array) or _has_normalized_rows(array.T)
+
+
+def _are_ones(values: np.ndarray | np.floating) -> bool:
+    return bool(np.allclose(values, 1, rtol=0, atol=1e-5))
+
+
+def _is_masked(matrix: np.ndarray) -> bool:
+    """Whether a matrix has zeros beside other values; rows of zeros may be initial values, as for padding."""
+    part = matrix[matrix.any(axis=1)][:, matrix.any(axis=0)]
+    return bool(np.count_nonzero(part) < 0.995 * part.size)  # an initial value is 0 by chance, once in 2**24
+
+
+def _has_normalized_rows(matrix: np.ndarray) -> bool:
+    """Whether the rows of a matrix have norm 1, but are not orthogonal."""
+    rows = matrix[:: 1 + len(matrix) // _SAMPLE].astype(np.float64)
+    products = rows @ rows.T
+    return _are_ones(np.diagonal(products)) and not np.allclose(products, np.eye(len(rows)), rtol=0, atol=1e-3)
 
 
 def _scalars(onx: onnx.ModelProto) -> list[str]:

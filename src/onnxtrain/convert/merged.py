@@ -135,16 +135,21 @@ def _modules_of_values(onx: onnx.ModelProto) -> dict[str, str]:
     /r_1/LSTM_1.
     """
     nodes = [node for node in onx.graph.node if node.op_type != "Identity"]
-    names = [*(i.name for i in onx.graph.initializer), *(x for node in onx.graph.node for x in node.output)]
-    holders = {holder_of(name) for name in names if not is_computed(name)}
-    scopes = {node.name.rpartition("/")[0] for node in nodes}
-    calls = {scope: _without_call(scope, scopes, holders) for scope in scopes}
+    calls = _modules_of_calls(onx)
     found = {}
     for node in nodes:
         scope, _, name = node.name.rpartition("/")
         module = f"{calls[scope]}/{name}" if node.op_type in RECURRENT else calls[scope]
         found.update(dict.fromkeys(node.input, module))
     return found
+
+
+def _modules_of_calls(onx: onnx.ModelProto) -> dict[str, str]:
+    """Return the module of each call, by the scope of its nodes: /l.0/linear for /l.0/linear_1."""
+    names = [*(i.name for i in onx.graph.initializer), *(x for node in onx.graph.node for x in node.output)]
+    holders = {holder_of(name) for name in names if not is_computed(name)}
+    scopes = {node.name.rpartition("/")[0] for node in onx.graph.node if node.op_type != "Identity"}
+    return {scope: _without_call(scope, scopes, holders) for scope in scopes}
 
 
 def _without_call(scope: str, scopes: Container[str], holders: Container[str]) -> str:
@@ -185,14 +190,14 @@ def separate_merged(onx: onnx.ModelProto, constants: Container[str] = ()) -> onn
     times. Factors of products stay shared, because there sharing is intended, as do `constants`, which are not weights.
     """
     model = graph.load(onx)
-    names = graph.names_in(model.graph)
+    names, calls = graph.names_in(model.graph), _modules_of_calls(onx)
     for value in list(model.graph.initializers.values()):
         if value.name not in constants:
-            _separate_uses(model, value, names)
+            _separate_uses(model, value, names, calls)
     return graph.save(model)
 
 
-def _separate_uses(model: ir.Model, value: ir.Value, names: set[str]) -> None:
+def _separate_uses(model: ir.Model, value: ir.Value, names: set[str], calls: Mapping[str, str]) -> None:
     """Give each layer that shares an untrained scale or intercept a separate one."""
     uses = [(node, i) for node, i in value.uses() if i in _SLOTS.get(node.op_type, ())]
     array = graph.constant(value)
@@ -201,7 +206,7 @@ def _separate_uses(model: ir.Model, value: ir.Value, names: set[str]) -> None:
     uses.sort(key=lambda use: use[0].op_type == "BatchNormalization" and use[1] > 2)  # parameters come first
     layers: dict[Any, ir.Value] = {}
     for node, i in uses:
-        layer = _matrix_beside(node, i) or (_own_module(value, node) or node, i)
+        layer = _matrix_beside(node, i) or (_own_module(value, node, calls) or node, i)
         if layers and layer not in layers:
             layers[layer] = _copied(model, value, graph.unique_name(str(value.name), names))
         node.replace_input_with(i, layers.setdefault(layer, value))
@@ -215,15 +220,19 @@ def _matrix_beside(node: ir.Node, i: int) -> ir.Value | None:
     return product.inputs[1] if product is not None and product.op_type in _PRODUCTS else None
 
 
-def _own_module(value: ir.Value, node: ir.Node) -> str | None:
+def _own_module(value: ir.Value, node: ir.Node, calls: Mapping[str, str]) -> str | None:
     """Return the module after which a parameter is named, if the node belongs to one of its calls.
 
-    The first call of l.norm has nodes such as /l/norm/Add, the next call /l/norm_1/Add.
+    The first call of l.norm has nodes such as /l/norm/Add, the next call /l/norm_1/Add. For a value that the exporter
+    computed, return the node of the first call.
     """
+    if is_computed(str(value.name)):
+        call, _, operation = str(node.name).rpartition("/")
+        return f"{calls[call]}/{operation}" if call in calls else None
     stem, _, part = str(value.name).rpartition(".")
     scope = str(node.name).removeprefix("/").rpartition("/")[0].replace("/", ".")
-    calls = r"(_\d+)?\.".join(map(re.escape, stem.split("."))) + r"(_\d+)?"
-    return stem if stem and part and re.fullmatch(calls, scope) else None
+    pattern = r"(_\d+)?\.".join(map(re.escape, stem.split("."))) + r"(_\d+)?"
+    return stem if stem and part and re.fullmatch(pattern, scope) else None
 
 
 def _is_untrained(array: np.ndarray) -> bool:

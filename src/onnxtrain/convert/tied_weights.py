@@ -10,9 +10,11 @@ file.
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import onnx
@@ -207,8 +209,8 @@ def _along(array: np.ndarray, axis: int) -> SpreadTable:
 
 
 @dataclass(frozen=True)
-class Squares:
-    """An array that the exporter computed from a weight: its squares, or its norms along an axis.
+class Result:
+    """An array that the exporter computed from a weight: its norms along an axis, its squares, or the same elements.
 
     Attributes
     ----------
@@ -216,28 +218,36 @@ class Squares:
         The initializer of the weight.
     shape : tuple of int
         The shape of the result.
+    kind : {"norms", "squares", "elements"}
     axis : int or None
-        The axis of the norms, None for squares.
+        The axis of the norms, None for the norm of all elements.
     transposed : bool
         Whether the matrix is transposed.
     """
 
     weight: str
     shape: tuple[int, ...]
+    kind: Literal["norms", "squares", "elements"]
     axis: int | None = None
     transposed: bool = False
 
     def of(self, w: np.ndarray) -> np.ndarray:
         """Return the result for given values of the weight."""
-        found = np.square(w.T if self.transposed else w) if self.axis is None else np.linalg.norm(w, axis=self.axis)
-        return found.reshape(self.shape)
+        if self.kind == "norms":
+            return np.linalg.norm(w.reshape(-1) if self.axis is None else w, axis=self.axis).reshape(self.shape)
+        found = w.T if self.transposed else w
+        return (np.square(found) if self.kind == "squares" else found).reshape(self.shape)
 
     def nodes(self, name: str, opset: int) -> list[onnx.NodeProto]:
         """Return the nodes that compute the result `name`; the rule of ReduceL2 has no NaN for a norm of 0."""
         make, read, found, shape = onnx.helper.make_node, f"{name}.read", f"{name}.found", f"{name}.shape"
         nodes = [make("Transpose" if self.transposed else "Identity", [self.weight], [read])]
-        if self.axis is None:
+        if self.kind == "elements":
+            found = read
+        elif self.kind == "squares":
             nodes.append(make("Mul", [read, read], [found]))
+        elif self.axis is None:
+            nodes.append(make("ReduceL2", [read], [found]))
         elif opset < 18:
             nodes.append(make("ReduceL2", [read], [found], axes=[self.axis]))
         else:
@@ -247,48 +257,74 @@ class Squares:
         return [*nodes, make("Constant", [], [shape], value=sizes), make("Reshape", [found, shape], [name])]
 
 
-def squares(onx: onnx.ModelProto) -> dict[str, Squares]:
-    """Return the initializers that torch.onnx.export(dynamo=False) computed from squares of another one, by name.
+def results(onx: onnx.ModelProto) -> dict[str, Result]:
+    """Return the initializers that torch.onnx.export(dynamo=False) computed from another one, by name.
 
     The other exporter records from which values an initializer was computed.
     """
     if onx.producer_name != "pytorch" or folded_from(onx):
         return {}
-    weights = {i.name: i for i in onx.graph.initializer if i.data_type == onnx.TensorProto.FLOAT and i.dims}
-    computed = {name: graph.array_of(i) for name, i in weights.items() if is_computed(name)}
-    computed = {name: a for name, a in computed.items() if a.size > 1 and a.reshape(-1)[:_SAMPLE].min() >= 0}
+    weights = {i.name: i for i in onx.graph.initializer if i.data_type == onnx.TensorProto.FLOAT}
+    parameters = [name for name in weights if not is_computed(name)]
+    divided = _divided(onx)
     found = {}
-    for name, array in computed.items():
-        candidates = (c for w, i in weights.items() if w not in computed for c in _squares_of(w, i.dims, array.shape))
+    for name in filter(is_computed, weights):
+        array = graph.array_of(weights[name])
+        sources = parameters if array.size > 1 else divided.get(name, set()).intersection(parameters)
+        candidates = (c for w in sources for c in _results_of(w, weights[w].dims, array))
         match = next((c for c in candidates if _is_result(c, array, weights[c.weight])), None)
         if match is not None:
             found[name] = match
     return found
 
 
-def _squares_of(weight: str, dims: Sequence[int], shape: tuple[int, ...]) -> Iterator[Squares]:
-    """Yield the results of a given shape that may come from squares of a weight, as far as the shapes show it."""
+def _divided(onx: onnx.ModelProto) -> dict[str, set[str]]:
+    """Return the values that are divided by a value, directly or as in torch.nn.functional.normalize, by divisor."""
+    sources = {node.output[0]: node.input[0] for node in onx.graph.node if node.op_type in ("Clip", "Expand")}
+    found: dict[str, set[str]] = {}
+    for node in onx.graph.node:
+        if node.op_type == "Div":
+            x, divisor = node.input
+            while divisor in sources:
+                divisor = sources[divisor]
+            found.setdefault(divisor, set()).add(x)
+    return found
+
+
+def _results_of(weight: str, dims: Sequence[int], array: np.ndarray) -> Iterator[Result]:
+    """Yield the ways in which an array may come from a weight, as far as the shapes and the signs show it."""
+    shape, own = array.shape, [d for d in dims if d != 1]
     long = [d for d in shape if d != 1]
-    if long == [d for d in dims if d != 1]:
-        yield Squares(weight, shape)
-    if len(dims) == 2 and long == [d for d in reversed(dims) if d != 1]:
-        yield Squares(weight, shape, transposed=True)
+    if sorted(long) != sorted(own) and array.size == math.prod(dims):
+        yield Result(weight, shape, "elements")
+    if not array.size or array.reshape(-1)[:_SAMPLE].min() < 0:
+        return
+    if long == own:
+        yield Result(weight, shape, "squares")
+    if len(dims) == 2 and long == own[::-1]:
+        yield Result(weight, shape, "squares", transposed=True)
     for axis in range(len(dims)):
         if long == [d for other, d in enumerate(dims) if other != axis and d != 1]:
-            yield Squares(weight, shape, axis)
+            yield Result(weight, shape, "norms", axis)
+    if not long:
+        yield Result(weight, shape, "norms")
 
 
-def _is_result(candidate: Squares, array: np.ndarray, w: onnx.TensorProto) -> bool:
-    return np.ptp(array) > 0 and np.allclose(candidate.of(graph.array_of(w)), array, rtol=1e-5, atol=0)
+def _is_result(candidate: Result, array: np.ndarray, w: onnx.TensorProto) -> bool:
+    source = graph.array_of(w)
+    if candidate.kind == "elements":
+        return np.ptp(array) > 0 and np.array_equal(candidate.of(source), array)
+    varied = array.size == 1 or np.ptp(array) > 0
+    return bool(varied and source.size > 1 and np.allclose(candidate.of(source), array, rtol=1e-5, atol=0))
 
 
 def tied(onx: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model that computes all copies of a weight from a single initializer."""
-    copies, tables, squared = transposed_copies(onx), spread_tables(onx), squares(onx)
-    if not copies and not tables and not squared:
+    copies, tables, computed = transposed_copies(onx), spread_tables(onx), results(onx)
+    if not copies and not tables and not computed:
         return onx
     found = graph.copy_of(onx)
-    removed = copies.keys() | squared.keys()
+    removed = copies.keys() | computed.keys()
     graph.assign(found.graph.initializer, [i for i in found.graph.initializer if i.name not in removed])
     for i in found.graph.initializer:
         if i.name in tables:
@@ -299,8 +335,8 @@ def tied(onx: onnx.ModelProto) -> onnx.ModelProto:
     turned = [onnx.helper.make_node("Transpose", [w], [copy], perm=[1, 0]) for copy, w in copies.items()]
     spread = [node for name, table in tables.items() for node in table.nodes(name)]
     opset = graph.opset_of(onx)
-    computed = [node for name, result in squared.items() for node in result.nodes(name, opset)]
-    graph.assign(found.graph.node, [*turned, *spread, *computed, *found.graph.node])
+    again = [node for name, result in computed.items() for node in result.nodes(name, opset)]
+    graph.assign(found.graph.node, [*turned, *spread, *again, *found.graph.node])
     graph.assign(found.graph.value_info, [v for v in found.graph.value_info if v.name not in tables])
     return found
 
@@ -309,5 +345,5 @@ def untied(original: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> dict
     """Return the values of the original initializers for weights of the :func:`tied` form, by name."""
     copies, tables = transposed_copies(original), spread_tables(original)
     spread = {name: table.spread(weights[name]) for name, table in tables.items() if name in weights}
-    squared = {name: s.of(weights[s.weight]) for name, s in squares(original).items() if s.weight in weights}
-    return {**weights, **{copy: weights[w].T for copy, w in copies.items() if w in weights}, **spread, **squared}
+    computed = {name: r.of(weights[r.weight]) for name, r in results(original).items() if r.weight in weights}
+    return {**weights, **{copy: weights[w].T for copy, w in copies.items() if w in weights}, **spread, **computed}
