@@ -609,6 +609,15 @@ def test_what_the_exporter_left_out_is_named(name):
 
 
 @pytest.mark.filterwarnings("error", "ignore:.*max_iter")
+def test_a_weight_in_the_shape_of_rows_is_not_precomputed():
+    operations = {"Y": ("f", "bilinear.default](args = (%tanh, %x, %p_f_weight))")}
+    sources = {"val_8": ["f.weight", "tanh", "val_1", "x"]}
+    onx = of_dynamo("tanh = Tanh(X) Y = MatMul(tanh, val_8)", "f.weight", operations, sources, val_8=W)
+    onx.graph.metadata_props[0].value = onx.graph.metadata_props[0].value.replace("X: USER", "x: USER")
+    fitted(onx)
+
+
+@pytest.mark.filterwarnings("error", "ignore:.*max_iter")
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_initial_weights_are_no_results(name):
     fitted(

@@ -36,9 +36,10 @@ from onnxtrain.convert.tied_weights import folded_from
 #: The metadata key of the role of an initializer.
 KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 
-#: The metadata key of the list of all values of the module, including folded ones, and the pattern of its lines.
+#: The metadata key of the list of all values of the module, including folded ones, and the patterns of its lines.
 _SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 _HELD = re.compile(r"^(\S+): (PARAMETER|BUFFER|CONSTANT_TENSOR) target='(.+?)'", re.MULTILINE)
+_INPUTS = re.compile(r"^(\S+): USER_INPUT", re.MULTILINE)
 
 #: The metadata keys of the operation from which a node was made, and of the modules whose forward called it.
 _OPERATION = "pkg.torch.onnx.fx_node"
@@ -106,8 +107,11 @@ def held_by_module(onx: onnx.ModelProto) -> dict[str, tuple[str, str]]:
     """Return the parameters and buffers as name: (name in operations, kind); only the dynamo exporter lists them."""
     if onx.producer_name != "pytorch":
         return {}
-    text = next((p.value for p in onx.graph.metadata_props if p.key == _SIGNATURE), "")
-    return {name: (placeholder, kind) for placeholder, kind, name in _HELD.findall(text)}
+    return {name: (placeholder, kind) for placeholder, kind, name in _HELD.findall(_signature(onx))}
+
+
+def _signature(onx: onnx.ModelProto) -> str:
+    return next((p.value for p in onx.graph.metadata_props if p.key == _SIGNATURE), "")
 
 
 class Module:
@@ -121,6 +125,7 @@ class Module:
         self.nodes = onx.graph.node
         self.names = {i.name for i in onx.graph.initializer}
         self.made = {*(x for node in onx.graph.node for x in node.output), *(i.name for i in onx.graph.input)}
+        self.made.update(_INPUTS.findall(_signature(onx)))  # inputs may have other names in the file
 
     def origins(self, initializer: str) -> set[str]:
         """Return an initializer and the values from which it was computed."""

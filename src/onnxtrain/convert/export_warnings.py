@@ -280,14 +280,18 @@ def _folded_normalizations(module: Module, taken: Sequence[Taken]) -> list[str]:
 
 
 def _computed_in_advance(module: Module) -> list[str]:
-    """Return the initializers that the exporter computed from parameters, except by moving their elements."""
+    """Return the initializers that the exporter computed from parameters, except by moving their elements.
+
+    Of a value that is computed from the rows, only the shape can be constant, as in the Reshape of nn.Bilinear.
+    """
     parameters = {name for name, (_, kind) in module.held.items() if kind == "PARAMETER"}
+    others = module.held.keys() | module.made
     return [
         name
         for name, sources in module.folded.items()
         if name in module.initializers
         and not parameters.isdisjoint(sources)
-        and not all(x in module.held or _MOVES.fullmatch(x) for x in (name, *sources))
+        and not all(x in others or _MOVES.fullmatch(x) for x in (name, *sources))
     ]
 
 
