@@ -30,9 +30,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, trainable_weights
 from onnxtrain.convert import compare, convert, documentation
+from onnxtrain.convert.bind import to_sklearn
 from onnxtrain.convert.check import check
 from onnxtrain.convert.columns import feeds_of
-from onnxtrain.convert.export import to_sklearn
 from onnxtrain.errors import OnnxTrainError, WeightError
 from onnxtrain.runtime.session import run
 

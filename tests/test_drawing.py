@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onnxtrain.drawing import Box, Picture, folded
-from onnxtrain.drawing.layout import GAP, lay_out
+from onnxtrain.drawing import GAP, Box, Picture, folded, lay_out
 
 SVG = "{http://www.w3.org/2000/svg}"
 

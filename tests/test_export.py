@@ -10,9 +10,9 @@ import pytest
 from sklearn.base import is_regressor
 
 from onnxtrain import OrtGradientRegressor
+from onnxtrain.convert.bind import to_sklearn
 from onnxtrain.convert.check import check
 from onnxtrain.convert.columns import as_float32, feeds_of
-from onnxtrain.convert.export import to_sklearn
 from onnxtrain.errors import ExportError
 from onnxtrain.runtime.session import run
 from tests.test_convert import CONVERTED, converted

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from onnxtrain.loss_helper import add_loss_output, get_train_initializer, penalty_loss_onnx
     from onnxtrain.losses import loss
     from onnxtrain.ortgradient import OrtGradientForwardBackward, OrtGradientForwardBackwardFunction
-    from onnxtrain.training.averaging import average_states
+    from onnxtrain.training.portable import average_states
     from onnxtrain.versions import show_versions
 
 __version__ = "0.1.0"
@@ -49,7 +49,7 @@ _HOMES = {
     "OrtGradientRegressor": "onnxtrain.estimators",
     "WeightsDisplay": "onnxtrain.estimators",
     "add_loss_output": "onnxtrain.loss_helper",
-    "average_states": "onnxtrain.training.averaging",
+    "average_states": "onnxtrain.training.portable",
     "cache_info": "onnxtrain.cache",
     "clear_caches": "onnxtrain.cache",
     "converter": "onnxtrain.convert",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
+import tempfile
 
 import numpy as np
 import onnx
@@ -20,7 +21,7 @@ from onnxtrain.estimators.source import opened
 from onnxtrain.graph import held
 from onnxtrain.optim import SGD
 from onnxtrain.runtime.session import run
-from onnxtrain.training import files, loop, train
+from onnxtrain.training import train
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 6)).astype(np.float32)
@@ -33,7 +34,7 @@ def large(monkeypatch):
     """Weights of four elements are large."""
     monkeypatch.setattr(held, "LEAST", 16)
     monkeypatch.setattr(held, "LEAST_IN_ALL", 16)
-    monkeypatch.setattr(loop, "LARGE", 1)
+    monkeypatch.setattr(train, "LARGE", 1)
 
 
 def model(opset=17, nodes="h = Gemm(X, W, b) r = Tanh(h) Y = MatMul(r, V)", inputs="float[N,6] X"):
@@ -158,7 +159,7 @@ def test_graphs_are_small_and_weights_are_there_once(large):
 def test_a_step_of_large_weights_holds_its_results_and_the_trained_weights_once(large, monkeypatch):
     loops = []
 
-    class Spied(loop.StepLoop):
+    class Spied(train.StepLoop):
         def run(self, *args):
             super().run(*args)
             loops.append(self)
@@ -264,7 +265,7 @@ def test_a_classifier_of_probabilities(large):
 
 @pytest.fixture
 def folder(large, tmp_path, monkeypatch):
-    monkeypatch.setattr(files.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
 
@@ -319,7 +320,7 @@ def test_a_full_disk(folder, monkeypatch):
     def full(*args, **kwargs):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(files.tempfile, "TemporaryFile", full)
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
     found = clone(estimator).fit(X, Y)
     np.testing.assert_array_equal(found.weights_["W"], expected.weights_["W"])
 

@@ -66,7 +66,7 @@ from onnxtrain.errors import (
     WeightError,
 )
 from onnxtrain.losses import LOSSES
-from onnxtrain.losses.synonyms import SYNONYMS
+from onnxtrain.losses.table import SYNONYMS
 from onnxtrain.optim import SGD, Adam, Constant, Cosine, Optimizer, Proximal, RMSprop
 from onnxtrain.testing import check_gradient
 

@@ -11,7 +11,7 @@ import pytest
 from onnxtrain import Inputs, OrtGradientRegressor, load, save
 from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.errors import DataError, ModelError, ParameterError
-from onnxtrain.graph.messages import copy_of, dimensions
+from onnxtrain.graph.query import copy_of, dimensions
 
 rng = np.random.default_rng(0)
 N, H = 24, 3

@@ -14,7 +14,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, onnx_derivative, plot_graph
-from onnxtrain.drawing.picture import COLORS
+from onnxtrain.drawing import COLORS
 from onnxtrain.errors import ParameterError
 
 # fits of one epoch: graphs are looked at, not results

@@ -17,7 +17,7 @@ import onnxtrain
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import DataError, LossError, ModelError, ParameterError
 from onnxtrain.losses.link import Link
-from onnxtrain.losses.positions import Columns, find_columns
+from onnxtrain.losses.outputs import Columns, find_columns
 from onnxtrain.runtime.session import run
 
 N, T, P, K = 12, 5, 4, 3

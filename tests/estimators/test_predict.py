@@ -13,7 +13,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import DataError
 from onnxtrain.estimators import trained as trained_module
-from onnxtrain.runtime import session, threads
+from onnxtrain.runtime import session
 from onnxtrain.runtime.session import run
 from onnxtrain.training import evaluate
 
@@ -60,7 +60,7 @@ def test_threads_are_for_the_whole_model(diabetes, monkeypatch, opened, weights,
     model = trained(*diabetes, size, weights_to_train=weights)
     opened.clear()
     session.SESSIONS.clear()  # small models share the session of the first comparison
-    monkeypatch.setattr(threads, "available_threads", lambda: 2)
+    monkeypatch.setattr(session, "available_threads", lambda: 2)
     model.predict(diabetes[0])
     assert opened == [2 if several else 1]
 

@@ -19,8 +19,7 @@ from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, clear_caches
 from onnxtrain.errors import DataError, DeviceError, ModelError
 from onnxtrain.runtime import device as device_module
 from onnxtrain.runtime.device import KINDS, Device, can_be_recorded, find_device, nodes_on_host
-from onnxtrain.runtime.session import open_session, run
-from onnxtrain.runtime.threads import available_threads, threads_for
+from onnxtrain.runtime.session import available_threads, open_session, run, threads_for
 from tests.devices import HAS_GPU, Pretended
 
 needs_gpu = pytest.mark.skipif(not HAS_GPU, reason="there is no GPU, or onnxruntime was not built for one")

@@ -11,10 +11,10 @@ import scipy.sparse
 from onnxtrain.optim import SGD, Adam, AdamW, Constant
 from onnxtrain.runtime.device import find_device
 from onnxtrain.training.data import TrainingData
-from onnxtrain.training.loop import StepLoop, graphs_of
 from onnxtrain.training.objective import Objective, weights_as_inputs
 from onnxtrain.training.settings import Settings
 from onnxtrain.training.state import EpochEnd, TrainingState
+from onnxtrain.training.train import StepLoop, graphs_of
 
 CPU = find_device("cpu")
 NETWORK = """

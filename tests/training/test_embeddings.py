@@ -12,7 +12,7 @@ import pytest
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.estimators import settings
 from onnxtrain.optim import SGD, Adagrad, Adam, Optimizer
-from onnxtrain.training import loop
+from onnxtrain.training import train
 from tests.devices import Pretended
 
 ROWS, WIDTH, TOKENS, CLASSES = 50, 6, 4, 3
@@ -78,13 +78,13 @@ CASES = {
 @pytest.fixture
 def steps(monkeypatch):
     """The steps that are built."""
-    built, build = [], loop.build_step
+    built, build = [], train.build_step
 
     def spy(*given, **named):
         built.append(build(*given, **named))
         return built[-1]
 
-    monkeypatch.setattr(loop, "build_step", spy)
+    monkeypatch.setattr(train, "build_step", spy)
     return built
 
 
@@ -107,9 +107,9 @@ def test_the_weights_are_those_of_pytorch(name, steps):
 @pytest.mark.parametrize("optimizer, large", [(SGD(), False), (Adam(), True)], ids=["SGD", "Adam"])
 def test_a_large_table_needs_no_second_set(optimizer, large, monkeypatch):
     expected = trained(network("mean"), optimizer).weights_
-    monkeypatch.setattr(loop, "LARGE", TABLE.nbytes)
-    updates, build = [], loop.build_update
-    monkeypatch.setattr(loop, "build_update", lambda *given, **named: updates.append(1) or build(*given, **named))
+    monkeypatch.setattr(train, "LARGE", TABLE.nbytes)
+    updates, build = [], train.build_update
+    monkeypatch.setattr(train, "build_update", lambda *given, **named: updates.append(1) or build(*given, **named))
     found = trained(network("mean"), optimizer).weights_
     assert bool(updates) == large
     for name, w in expected.items():

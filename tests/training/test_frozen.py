@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tempfile
 
 import numpy as np
 import onnx.parser
@@ -17,7 +18,7 @@ from sklearn.preprocessing import StandardScaler
 import onnxtrain
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import ModelError
-from onnxtrain.training import files, frozen
+from onnxtrain.training import frozen
 
 rng = np.random.default_rng(0)
 X = rng.normal(size=(60, 4)).astype(np.float32)
@@ -150,7 +151,7 @@ def folder(tmp_path, monkeypatch):
     """The folder of temporary files."""
     monkeypatch.setattr(frozen, "_WORTH_A_CUT", 0)
     monkeypatch.setattr(frozen, "_PIECE", 0)  # pieces of 16 rows
-    monkeypatch.setattr(files.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
 
@@ -200,7 +201,7 @@ def test_on_a_full_disk_the_front_is_computed_with_each_batch(folder, monkeypatc
     monkeypatch.setattr(frozen, "IN_MEMORY", 0)
     expected = fitted(ROWS, X)
     assert expected._trained.front is not None
-    monkeypatch.setattr(files.tempfile, "TemporaryFile", full)
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
     found = fitted(ROWS, X)
     assert found._trained.front is None
     np.testing.assert_allclose(found.weights_["V"], expected.weights_["V"], atol=1e-6)

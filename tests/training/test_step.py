@@ -13,7 +13,7 @@ from onnxtrain.graph import rewrite_nodes
 from onnxtrain.optim import SGD, Adam, Adaptive, Constant, Cosine, OneCycle
 from onnxtrain.runtime.session import Place
 from onnxtrain.training import evaluate as evaluate_module
-from onnxtrain.training import loop as loop_module
+from onnxtrain.training import train as train_module
 from onnxtrain.training.objective import Objective, rewrite_locally, weights_as_inputs
 from onnxtrain.training.peephole import ON_CPU, SIGNS
 from onnxtrain.training.step import build_step
@@ -45,10 +45,10 @@ def test_rows_in_the_graph_or_fed(name, weighted):
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("schedule", [Constant(0.1), Adaptive(0.3), Cosine(0.1), OneCycle(0.1)], ids=repr)
 def test_steps_looked_ahead_to_change_no_bit(schedule, weighted, monkeypatch):
-    monkeypatch.setattr(loop_module, "_AHEAD", 1)
+    monkeypatch.setattr(train_module, "_AHEAD", 1)
     _, expected = train(Adam(), weighted=weighted, schedule=schedule, epochs=40)
     for ahead in (7, 256):  # the epoch has three steps
-        monkeypatch.setattr(loop_module, "_AHEAD", ahead)
+        monkeypatch.setattr(train_module, "_AHEAD", ahead)
         _, found = train(Adam(), weighted=weighted, schedule=schedule, epochs=40)
         assert found.plateaus == expected.plateaus
         for key, value in state_of(expected).items():

@@ -33,8 +33,7 @@ from onnxtrain.convert.selection import Columns
 from onnxtrain.convert.sklearn import documentation
 from onnxtrain.convert.thresholds import HISTOGRAMS
 from onnxtrain.errors import ConversionError
-from onnxtrain.runtime.session import open_session, run_session
-from onnxtrain.runtime.threads import one_thread_of_blas
+from onnxtrain.runtime.session import one_thread_of_blas, open_session, run_session
 
 #: Results of the methods of an estimator for some rows, by method; the rows themselves under "X".
 Answers: TypeAlias = dict[str, Any]

@@ -19,7 +19,7 @@ import onnx.numpy_helper
 
 from onnxtrain import graph
 from onnxtrain.errors import ModelError, ParameterError
-from onnxtrain.graph.messages import assign, copy_of, dimensions, nodes_in
+from onnxtrain.graph.query import assign, copy_of, dimensions, nodes_in
 from onnxtrain.registry import did_you_mean
 
 #: The dimensions of an input: a length, a name, or None.

@@ -11,11 +11,11 @@ import numpy as np
 from distributed import Client
 
 from onnxtrain import estimators as plain
-from onnxtrain.dask.fit import DistributedFit
 from onnxtrain.dask.partitions import is_lazy, mapped, partitions
 from onnxtrain.dask.rows import DistributedRows
 from onnxtrain.dask.scores import accuracy, r_squared
 from onnxtrain.dask.start import Sample, class_weights_of, encoded, held_out, with_front
+from onnxtrain.dask.steps import DistributedFit
 from onnxtrain.dask.workers import Workers
 from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.estimators.base import OrtGradientEstimator

@@ -1,9 +1,11 @@
-"""Training steps over rows on the workers, which sum gradients; the client adds the sums and updates weights."""
+"""A fit whose rows are on the workers: tasks compute sums of gradients; the client adds them and updates weights."""
 
 from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,9 +15,10 @@ from onnxtrain.optim import Optimizer, Proximal
 from onnxtrain.runtime.device import find_device
 from onnxtrain.runtime.session import Place
 from onnxtrain.training.bound import BoundUpdate
-from onnxtrain.training.loop import can_lower, check_finite, fill_slots, kept
+from onnxtrain.training.lbfgs import LossAndGradient
 from onnxtrain.training.settings import Settings
-from onnxtrain.training.state import EpochEnd, TrainingState
+from onnxtrain.training.state import EpochEnd, TrainingState, Weights
+from onnxtrain.training.train import Fit, can_lower, check_finite, fill_slots, kept
 from onnxtrain.training.update import build_update
 
 #: The number of steps after which the cost of a step is judged, and the number of first steps left out: they open
@@ -29,7 +32,7 @@ _WORTH_IT = 3
 class DistributedLoop:
     """Run training steps over rows on the workers, epoch by epoch.
 
-    The client draws the order of the rows as :class:`~onnxtrain.training.loop.StepLoop` does. So the batches are the
+    The client draws the order of the rows as :class:`~onnxtrain.training.train.StepLoop` does. So the batches are the
     same as in one process for any number of workers, except that one process shuffles very many rows in blocks. A batch
     is one task per thread, on the rows that the worker holds. The client adds the gradients and updates the weights. It
     holds the whole state after each step, so a failed step can be repeated.
@@ -146,3 +149,38 @@ class DistributedLoop:
                 f"rest goes into tasks and sums. Raise batch_size to about {math.ceil(size / unit) * unit}, or use one "
                 "machine.",
             )
+
+
+# --------------------------------------------------------------------- the fit
+
+
+@dataclass(frozen=True)
+class DistributedFit(Fit):
+    """A :class:`~onnxtrain.training.train.Fit` over :class:`~onnxtrain.dask.rows.DistributedRows`.
+
+    As in one process, the client decides which weights are the best, when to stop, and whether the loss diverged.
+    """
+
+    data: DistributedRows  # type: ignore[assignment]
+    validation: DistributedRows | None  # type: ignore[assignment]
+
+    @property
+    def program(self) -> Program:
+        """The program that the tasks run."""
+        settings = self.settings
+        return Program(self.objective, settings.builder, settings.device, settings.n_threads or 1)
+
+    def _loop(self) -> DistributedLoop | None:
+        optimizer = self.settings.optimizer
+        if optimizer is None:
+            return None
+        return DistributedLoop(self.program, self.data, self.settings, optimizer, self.state, self.random_state)
+
+    def _place_of_all_rows(self) -> Place:
+        return self.settings.place  # not used: the program defines how a task computes
+
+    def _loss_and_gradient_at(self, place: Place) -> LossAndGradient:
+        return lambda weights: self.data.loss_and_gradient(self.program, weights)
+
+    def _mean_loss_on(self, data: DistributedRows, place: Place) -> Callable[[Weights], float]:  # type: ignore[override]
+        return lambda weights: data.mean_loss(self.program, weights)

@@ -25,10 +25,9 @@ from onnxtrain.estimators.trained import TrainedModel, set_learned
 from onnxtrain.estimators.validation import unchanged_on_error
 from onnxtrain.rows.parts import Part, is_parts
 from onnxtrain.training.data import TrainingData
-from onnxtrain.training.loop import graphs_of
 from onnxtrain.training.parts import PartedData
 from onnxtrain.training.state import Listener, TrainingState
-from onnxtrain.training.train import Fit
+from onnxtrain.training.train import Fit, graphs_of
 
 if TYPE_CHECKING:
     from onnxtrain.estimators.base import OrtGradientEstimator

@@ -18,7 +18,7 @@ from onnxtrain.estimators.protocols import Features
 from onnxtrain.estimators.source import Source
 from onnxtrain.estimators.trained import run_rows
 from onnxtrain.losses.link import Link
-from onnxtrain.losses.positions import find_columns
+from onnxtrain.losses.outputs import find_columns
 from onnxtrain.losses.ranges import range_of
 from onnxtrain.runtime.device import find_device
 from onnxtrain.runtime.session import Place

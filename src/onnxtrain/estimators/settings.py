@@ -15,7 +15,7 @@ from onnxtrain.estimators.validation import check_no_inputs, check_parameters
 from onnxtrain.loss_helper import check_penalty
 from onnxtrain.losses import LOSSES, find_loss
 from onnxtrain.losses.link import Link
-from onnxtrain.losses.synonyms import SYNONYMS
+from onnxtrain.losses.table import SYNONYMS
 from onnxtrain.optim import OPTIMIZERS, Optimizer, Proximal, make_optimizer
 from onnxtrain.optim.schedules import make_schedule
 from onnxtrain.registry import did_you_mean

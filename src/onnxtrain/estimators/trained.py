@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 
 from onnxtrain.cache import LIGHT
-from onnxtrain.convert.export import to_sklearn
+from onnxtrain.convert.bind import to_sklearn
 from onnxtrain.convert.labels import with_labels
 from onnxtrain.errors import DataError, DeviceError, ExportError, ParameterError, warn
 from onnxtrain.estimators.frames import InputForm, count_rows
@@ -20,10 +20,9 @@ from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features
 from onnxtrain.estimators.source import Source
 from onnxtrain.estimators.validation import rounded_weights
 from onnxtrain.graph import FLOATS, write_model
-from onnxtrain.losses.positions import Layout
+from onnxtrain.losses.outputs import Layout
 from onnxtrain.runtime.device import Device, find_device
-from onnxtrain.runtime.session import KeptSession, Place, run_session
-from onnxtrain.runtime.threads import is_worth_a_thread
+from onnxtrain.runtime.session import KeptSession, Place, is_worth_a_thread, run_session
 from onnxtrain.training.data import GROUP, TrainingData, dense, most_rows, rows_at_once
 from onnxtrain.training.evaluate import (
     build_loss_gradient,

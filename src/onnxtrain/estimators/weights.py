@@ -16,9 +16,8 @@ from onnxtrain.errors import ParameterError
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, HasShape, Model, is_onnx
 from onnxtrain.estimators.source import Source, check_source, rewritten
 from onnxtrain.estimators.validation import check_features
-from onnxtrain.training.model import list_weights
+from onnxtrain.training.model import Weight, list_weights
 from onnxtrain.training.parameters import Role, roles_by_exporter
-from onnxtrain.training.selection import Weight
 
 
 @lists_its_arguments

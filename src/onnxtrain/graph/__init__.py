@@ -32,12 +32,10 @@ from onnxtrain.graph.edit import (
     put_in_order,
     tidy,
 )
-from onnxtrain.graph.external import Layout, in_folder, layout_of, write_model
-from onnxtrain.graph.files import is_special, replacement
+from onnxtrain.graph.files import Layout, in_folder, is_special, layout_of, replacement, write_model
 from onnxtrain.graph.flow import ancestors, captured, carried, dependents, operands
 from onnxtrain.graph.held import array_of, attach, detached, held_by_key, held_by_name, hold, put
 from onnxtrain.graph.inference import infer_shapes, infer_types
-from onnxtrain.graph.messages import assign, bodies_of, copy_of, dimensions, nodes_in, opset_of, with_nodes_of
 from onnxtrain.graph.model_io import (
     IR_VERSION,
     ModelLike,
@@ -65,18 +63,24 @@ from onnxtrain.graph.query import (
     FLOATS,
     PRODUCTS,
     alike,
+    assign,
     attribute,
     attributes,
+    bodies_of,
     broadcasts_to,
     constant,
+    copy_of,
     describe,
+    dimensions,
     find,
     has_name,
     holds_graphs,
     is_float,
     is_quantized,
     made_by,
+    nodes_in,
     operator_name,
+    opset_of,
     origin,
     rank,
     same_dimension,
@@ -84,6 +88,7 @@ from onnxtrain.graph.query import (
     scalar,
     static_shape,
     values_in,
+    with_nodes_of,
 )
 from onnxtrain.graph.rewriting import Rewritings, Rule, rewrite_nodes
 from onnxtrain.opsets import OPSET, at_opset, find_schema

@@ -21,7 +21,7 @@ from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnxtrain.cache import table
 from onnxtrain.errors import ModelError, as_model_error
 from onnxtrain.graph.held import filters_of, has_many_floats, hold_external, key_of
-from onnxtrain.graph.messages import bodies_of, messages_in, nodes_in
+from onnxtrain.graph.query import bodies_of, messages_in, nodes_in
 from onnxtrain.opsets import find_schema
 from onnxtrain.registry import did_you_mean
 

@@ -1,4 +1,4 @@
-"""Atomic writing of files."""
+"""Files of models: atomic writing, and weights in external data files, written at the same places again."""
 
 from __future__ import annotations
 
@@ -6,10 +6,17 @@ import errno
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeAlias
+
+import onnx
+import onnx.numpy_helper
+
+from onnxtrain.errors import FileError
+from onnxtrain.graph.check import refuse_outside
+from onnxtrain.graph.query import copy_of, messages_in
 
 
 def is_special(path: str | os.PathLike[str]) -> bool:
@@ -49,3 +56,106 @@ def replacement(path: Path, write: Callable[[BinaryIO], Any], like: Path | None 
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+# --------------------------------------------------------------- external data
+
+
+#: The location, offset and length of each external tensor, by name, as the model states them.
+Layout: TypeAlias = "Mapping[str, Mapping[str, str]]"
+
+#: The entries that locate external data; further entries describe the former file.
+_PLACE = ("location", "offset", "length")
+
+#: The number of bytes of a file that are searched at a time.
+_PIECE = 2**20
+
+
+def layout_of(path: str | os.PathLike[str]) -> dict[str, dict[str, str]]:
+    """Return the tensors of a model's file that are stored in external files, and their places."""
+    if not _names_a_place(path):
+        return {}
+    proto = onnx.load_model(path, load_external_data=False)
+    tensors = (m for m in messages_in(proto) if isinstance(m, onnx.TensorProto) and m.name)
+    outside = (t for t in tensors if t.data_location == onnx.TensorProto.EXTERNAL)
+    return {t.name: {e.key: e.value for e in t.external_data if e.key in _PLACE} for t in outside}
+
+
+def _names_a_place(path: str | os.PathLike[str]) -> bool:
+    """Whether a file may refer to external files; parsing 500 MB with the weights inside takes twice the memory."""
+    before = b""
+    with open(path, "rb") as file:
+        while piece := file.read(_PIECE):
+            if b"location" in before + piece:
+                return True
+            before = piece[-len(b"location") :]
+    return False
+
+
+def write_model(onx: onnx.ModelProto, path: str | os.PathLike[str], layout: Layout) -> None:
+    """Write a model to a file, and the tensors of a layout to external files beside it.
+
+    An existing external file of another model is kept; the new file's name is then prefixed with the name of the model.
+
+    Raises
+    ------
+    FileError
+        A file cannot be written.
+    ModelError
+        A file of the layout is outside the folder.
+    """
+    given, path = path, Path(os.path.realpath(path))  # keeps a symbolic link
+    for name, place in layout.items():
+        refuse_outside(name, place["location"], os.fspath(path.parent))
+    written = copy_of(onx)
+    try:
+        own = {place["location"] for place in layout_of(path).values()} if path.is_file() else set()
+        content: dict[str, list[tuple[int, bytes]]] = {}
+        for tensor in messages_in(written):
+            if isinstance(tensor, onnx.TensorProto) and tensor.name in layout:
+                _move_out(tensor, layout[tensor.name], path, own, content)
+        for location, parts in content.items():
+            (path.parent / location).parent.mkdir(parents=True, exist_ok=True)
+            _replace(path.parent / location, parts)
+        _replace(path, [(0, written.SerializeToString())])
+    except OSError as e:
+        raise FileError(f"The file {os.fspath(given)!r} cannot be written: {e.strerror or e}.{in_folder(given)}") from e
+
+
+def in_folder(path: str | os.PathLike[str]) -> str:
+    """Return the remedy if the path of a file is that of a folder; empty otherwise."""
+    return f" Pass a file in it: {os.path.join(os.fspath(path), 'model.onnx')!r}." if os.path.isdir(path) else ""
+
+
+def _move_out(
+    tensor: onnx.TensorProto,
+    place: Mapping[str, str],
+    path: Path,
+    own: set[str],
+    content: dict[str, list[tuple[int, bytes]]],
+) -> None:
+    """Move the bytes of a tensor to the content of an external file, in place."""
+    location = place["location"]
+    if (path.parent / location).exists() and location not in own:
+        location = os.path.join(os.path.dirname(location), f"{path.stem}.{os.path.basename(location)}")
+    data = tensor.raw_data
+    if not tensor.HasField("raw_data"):
+        data = onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor)).raw_data
+    content.setdefault(location, []).append((int(place.get("offset", 0)), data))
+    for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
+        tensor.ClearField(field)
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in {**place, "location": location}.items():
+        tensor.external_data.add(key=key, value=value)
+
+
+def _replace(path: Path, parts: list[tuple[int, bytes]]) -> None:
+    """Replace a file atomically."""
+
+    def write(file: BinaryIO) -> None:
+        for offset, data in parts:
+            file.seek(offset)
+            file.write(data)
+
+    with replacement(path, write):
+        pass

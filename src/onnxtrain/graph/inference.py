@@ -19,7 +19,7 @@ from google.protobuf.message import Message  # type: ignore[import-untyped]
 
 from onnxtrain.errors import ModelError
 from onnxtrain.graph.build import unique_name
-from onnxtrain.graph.messages import assign, bodies_of, copy_of, dimensions, messages_in, nodes_in, opset_of
+from onnxtrain.graph.query import assign, bodies_of, copy_of, dimensions, messages_in, nodes_in, opset_of
 from onnxtrain.opsets import find_schema, runtime_version
 
 #: A dimension is a length, a name or unknown; a shape is None if the rank is unknown.

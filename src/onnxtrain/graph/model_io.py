@@ -18,7 +18,6 @@ import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
 from onnxtrain.errors import ModelError, as_model_error
-from onnxtrain.graph.branches import take_known_branches
 from onnxtrain.graph.build import BUFFER, Builder
 from onnxtrain.graph.check import (
     BESIDE,
@@ -30,7 +29,6 @@ from onnxtrain.graph.edit import constants_as_nodes, put_in_order, remove_identi
 from onnxtrain.graph.flow import ancestors
 from onnxtrain.graph.fused import spell_out_fused
 from onnxtrain.graph.inference import infer_shapes
-from onnxtrain.graph.messages import assign, copy_of, dimensions, nodes_in, opset_of
 from onnxtrain.graph.normalize import (
     drop_unused_statistics,
     inline_functions,
@@ -40,10 +38,11 @@ from onnxtrain.graph.normalize import (
     normalized,
     quantize_by_standard,
     spell_out,
+    take_known_branches,
     without_maps,
 )
 from onnxtrain.graph.opset import convert_opset
-from onnxtrain.graph.query import holds_graphs
+from onnxtrain.graph.query import assign, copy_of, dimensions, holds_graphs, nodes_in, opset_of
 from onnxtrain.opsets import OPSET
 
 ModelLike: TypeAlias = "onnx.ModelProto | bytes | str | os.PathLike[str]"

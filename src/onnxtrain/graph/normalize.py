@@ -2,23 +2,44 @@
 
 The docstring of each function states the form that an exporter writes and the form that replaces it;
 :func:`onnxtrain.graph.load` applies the functions.
+
+Exporters also write an If for each choice that they cannot decide: a sample rate, or whether an axis has length 1.
+Fixed inputs and known shapes decide it. The nodes of its branch replace the If, and the weights of the branch become
+weights of the model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx.inliner
 import onnx.numpy_helper
+import onnx_ir as ir
 from google.protobuf.message import Message  # type: ignore[import-untyped]
+from onnx.reference import ReferenceEvaluator
 
-from onnxtrain.graph.build import unique_name
+from onnxtrain.graph.build import names_in, unique_name
 from onnxtrain.graph.check import is_loose, n_bits, refuse_external
 from onnxtrain.graph.inference import infer_types, small_constants
-from onnxtrain.graph.messages import assign, bodies_of, copy_of, dimensions, messages_in, nodes_in, opset_of
+from onnxtrain.graph.query import (
+    assign,
+    attribute,
+    bodies_of,
+    constant,
+    copy_of,
+    dimensions,
+    is_float,
+    made_by,
+    messages_in,
+    nodes_in,
+    opset_of,
+    static_shape,
+    values_in,
+)
 
 #: The longest Range that is computed: as many axes as a tensor may have.
 _FEW = 64
@@ -298,3 +319,142 @@ def _making(nodes: Iterable[onnx.NodeProto], maps: set[str]) -> list[onnx.NodePr
             if node.op_type != "ZipMap":
                 wanted.update(node.input)
     return found[::-1]
+
+
+# --------------------------------------------- branches with a known condition
+
+
+#: Operators that are evaluated to decide a condition.
+_EVALUATED = frozenset(
+    """
+    Abs Add And Cast Concat ConstantOfShape Div Equal Expand Gather Greater GreaterOrEqual Identity Less LessOrEqual Max
+    Min Mod Mul Neg Not Or Range ReduceMax ReduceMin ReduceProd ReduceSum Reshape Slice Squeeze Sub Transpose
+    Unsqueeze Where Xor
+    """.split()  # noqa: SIM905  a list of literals would fill the page
+)
+
+#: The largest number of elements of a value on which a condition may depend.
+_SMALL = 64
+
+
+def take_known_branches(model: ir.Model) -> bool:
+    """Replace, in place, each If of the main graph whose condition is known; return whether the model has changed.
+
+    If the model has an If, small known integers become constants, so that more shapes and thus more conditions may be
+    inferred.
+    """
+    nodes = [node for node in model.graph if node.op_type == "If" and node.domain in ("", "ai.onnx")]
+    if not nodes:
+        return False
+    known = _known_integers(model)
+    settled = [(node, known[x]) for node in nodes if (x := node.inputs[0]) in known and known[x].size == 1]
+    for node, condition in settled:
+        _replace(model.graph, node, "then_branch" if condition.item() else "else_branch")
+    folded = [y for y in known if y.uses() and not y.is_graph_output() and constant(y) is None]
+    for y in folded:
+        held = ir.Value(name=unique_name(f"{y.name}_known", names_in(model.graph)), type=y.type)
+        held.const_value, held.shape = ir.tensor(known[y], name=held.name), ir.Shape(known[y].shape)
+        model.graph.register_initializer(held)
+        ir.convenience.replace_all_uses_with(y, held)
+    return bool(settled or folded)
+
+
+def _replace(graph: ir.Graph, node: ir.Node, taken: str) -> None:
+    """Replace an If by the nodes of a branch."""
+    for body in (a.as_graph() for name, a in node.attributes.items() if name != taken):
+        for inner in body.all_nodes():  # their uses of outer values would still count
+            inner.resize_inputs(0)
+    branch = node.attributes[taken].as_graph()
+    results, nodes, weights = list(branch.outputs), list(branch), list(branch.initializers.values())
+    branch.outputs.clear()
+    branch.initializers.clear()
+    branch.remove(nodes)
+    node.attributes.clear()
+    _rename_apart(graph, [*weights, *(y for inner in nodes for y in _results(inner))])
+    for weight in weights:
+        graph.register_initializer(weight)
+    graph.insert_before(node, nodes)
+    for y, result in zip(node.outputs, results, strict=True):
+        copy = ir.node("Identity", [result])
+        copy.outputs[0].name, y.name = y.name, None
+        graph.insert_before(node, copy)
+        ir.convenience.replace_all_uses_with(y, copy.outputs[0], replace_graph_outputs=True)
+    graph.remove(node, safe=True)
+
+
+def _rename_apart(graph: ir.Graph, values: Sequence[ir.Value]) -> None:
+    """Rename, in place, the values of a branch whose names the graph already uses.
+
+    Values of the graphs inside the branch are renamed too, because a renamed value that they read may get one of their
+    names.
+    """
+    outside = names_in(graph)
+    taken = outside.union(str(value.name) for value in values)
+    for value in values:
+        if value.name in outside:
+            value.name = unique_name(value.name, taken)
+
+
+def _results(node: ir.Node) -> Iterator[ir.Value]:
+    """Yield the outputs of a node, and the values of the graphs inside it."""
+    yield from node.outputs
+    for a in node.attributes.values():
+        if a.type == ir.AttributeType.GRAPH:
+            yield from values_in(a.as_graph())
+
+
+def _known_integers(model: ir.Model) -> dict[ir.Value, np.ndarray]:
+    """Return the values of the main graph that are small, not floating-point, and the same for all rows."""
+    found: dict[ir.Value, np.ndarray] = {}
+    results = [y for node in model.graph for y in node.outputs]
+    for x in (*model.graph.initializers.values(), *results):
+        array = None if is_float(x) or x.dtype == ir.DataType.STRING else constant(x)
+        if array is not None and array.size <= _SMALL:
+            found[x] = array
+    for node in model.graph:
+        y = node.outputs[0]
+        if y not in found:
+            array = _of_shape(node) if node.op_type in ("Shape", "Size", "Gather") else None
+            array = _evaluated(model, node, found) if array is None else array
+            if array is not None:
+                found[y] = array
+    return found
+
+
+def _of_shape(node: ir.Node) -> np.ndarray | None:
+    """Return the result of a node that follows from known dimensions: part of a shape, one, or a product."""
+    x = node.inputs[0]
+    of = made_by(x, "Shape") if node.op_type == "Gather" else node
+    if of is None or of.inputs[0] is None or of.inputs[0].shape is None:
+        return None
+    dims = of.inputs[0].shape.dims[slice(attribute(of, "start", 0), attribute(of, "end"))]
+    if node.op_type == "Gather":
+        index = constant(node.inputs[1])
+        if index is None or index.size != 1 or not -len(dims) <= index.item() < len(dims):
+            return None
+        return np.full(index.shape, d, np.int64) if isinstance(d := dims[index.item()], int) else None
+    if not all(isinstance(d, int) for d in dims):
+        return None
+    return np.array(dims if node.op_type == "Shape" else math.prod(dims), np.int64)
+
+
+def _evaluated(model: ir.Model, node: ir.Node, known: Mapping[ir.Value, np.ndarray]) -> np.ndarray | None:
+    """Return the result of a node whose operands are known, or None if it cannot be computed."""
+    operands = [x for x in node.inputs if x is not None]
+    shape = static_shape(node.outputs[0])
+    if node.domain or node.op_type not in _EVALUATED or not all(x in known for x in operands) or not operands:
+        return None
+    if shape is None or math.prod(shape) > _SMALL or is_float(node.outputs[0]):
+        return None
+    proto = ir.to_proto(node)
+    names = dict.fromkeys(str(x.name) for x in operands)
+    inputs = [onnx.helper.make_empty_tensor_value_info(name) for name in names]
+    outputs = [onnx.helper.make_empty_tensor_value_info(proto.output[0])]
+    opsets = [onnx.helper.make_opsetid("", model.graph.opset_imports[""])]
+    alone = onnx.helper.make_model(onnx.helper.make_graph([proto], "node", inputs, outputs), opset_imports=opsets)
+    try:
+        with np.errstate(all="ignore"):
+            (result,) = ReferenceEvaluator(alone).run(None, {str(x.name): known[x] for x in operands})
+    except Exception:  # such a node is left to onnxruntime
+        return None
+    return np.asarray(result)

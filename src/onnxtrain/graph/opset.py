@@ -9,7 +9,7 @@ import onnx.version_converter
 
 from onnxtrain.errors import ModelError
 from onnxtrain.graph.inference import infer_types, refuse_negative
-from onnxtrain.graph.messages import assign, bodies_of
+from onnxtrain.graph.query import assign, bodies_of
 from onnxtrain.opsets import OPSET, WIDENED_SINCE, changed_operators, has_newer_types, only_widened
 
 #: Before this opset Scan had a batch axis; onnx's converter ignores the difference.

@@ -13,8 +13,7 @@ from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.errors import ArgumentTypeError, LossError
 from onnxtrain.graph import ModelLike, Op, builder, describe, names_in, rank, unique_name, values_in
 from onnxtrain.loss_helper.penalty import add_penalty, find_penalties
-from onnxtrain.loss_helper.positions import sum_over_positions, weights_of_positions
-from onnxtrain.loss_helper.rows import add_row_loss
+from onnxtrain.loss_helper.rows import add_row_loss, sum_over_positions, weights_of_positions
 from onnxtrain.losses import Prediction, find_loss
 from onnxtrain.losses.link import OUTPUT_IS, Link, n_columns, scores_behind
 from onnxtrain.losses.outputs import choose_output

@@ -1,4 +1,4 @@
-"""The loss of each row, computed from its label and the output of the model."""
+"""The loss of each row, computed from its label and the output of the model; with positions, the mean over them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import onnx_ir as ir
 
 from onnxtrain.errors import LossError
 from onnxtrain.graph import Op, builder, describe, has_name, is_float, names_in, rank, tensor, unique_name
-from onnxtrain.loss_helper.positions import DECLARE, label_shape, mean_over_positions
 from onnxtrain.losses import Loss, Prediction, find_loss, row_loss
 from onnxtrain.losses.link import Link, Scores, n_scores, scores_behind
 from onnxtrain.losses.operands import softplus
@@ -49,7 +48,7 @@ def add_row_loss(
     .. math:: \ell_i = \sum_k \ell(y_{ik}, s_{ik}),
 
     with one binary problem per label and its score :math:`s_{ik}`. For an output of three or more axes, the loss of a
-    row is the mean over its positions, see :func:`~onnxtrain.loss_helper.positions.mean_over_positions`.
+    row is the mean over its positions, see :func:`~onnxtrain.loss_helper.rows.mean_over_positions`.
 
     Parameters
     ----------
@@ -248,3 +247,94 @@ def _log(op: Op, p: ir.Value, eps: float) -> ir.Value:
     p = op.Clip(p, 0.0, 1 - eps)
     c = op.Clip(p, math.exp(_RISE) * eps, 1.0)  # without 1.0, 0 in onnxruntime 1.19 (float16)
     return op.Add(op.Log(c), op.Mul(op.Sub(op.Div(p, c), 1.0), _RISE))  # p / p is exactly 1
+
+
+# ------------------------------------------------------------------- positions
+
+
+#: The name of the first dimension of tables with one row per position; no other axis has it.
+_POSITIONS = "positions_of_all_rows"
+
+#: The remedy for a dimension that must be known.
+DECLARE = "Declare it as a dim_value of that output in model.graph.output."
+
+
+def label_shape(y_pred: ir.Value, class_axis: int | None) -> ir.Shape:
+    """Return the shape of labels: the shape of the prediction without the class axis."""
+    return ir.Shape([d for axis, d in enumerate(y_pred.shape or ()) if axis != class_axis])
+
+
+def mean_over_positions(
+    op: Op,
+    loss: str | Callable[..., ir.Value],
+    label: ir.Value,
+    y_pred: ir.Value,
+    params: Mapping[str, Any],
+    *,
+    class_axis: int | None,
+    ignored: int,
+    class_weight: Sequence[float] = (),
+) -> ir.Value:
+    r"""Append the mean of a loss over the positions p of each row that count.
+
+    .. math:: \ell_i = \sum_p v_{ip}\, \ell(y_{ip}, s_{ip}) / \sum_p v_{ip}
+
+    where :math:`v_{ip}` is 0 if the label is `ignored` (for floating-point labels, NaN), else the weight of its class,
+    by default 1. The loss of a row is 0 if none of its positions counts. The result is (n, 1).
+    """
+    table, shape = _as_table(op, y_pred, class_axis), _shape_of_labels(op, y_pred, class_axis)
+    counts = _counts(op, label, ignored)
+    y_true = op.Where(counts, label, 0)
+    column = op.Reshape(op.Reshape(y_true, shape), [-1, 1])  # the inner Reshape fails if labels lack positions
+    column.shape = ir.Shape([ir.SymbolicDim(_POSITIONS), 1])
+    losses = op.Reshape(row_loss(op, loss, column, table, params), shape)
+    losses.shape = label.shape
+    v = weights_of_positions(op, label, ignored, table.dtype, class_weight)
+    if class_weight:
+        losses = op.Mul(losses, v)
+    losses = op.Where(counts, losses, 0.0)  # the loss of an ignored position may be infinite
+    total, weights = sum_over_positions(op, losses), sum_over_positions(op, v)
+    return op.Div(total, op.Where(op.Greater(weights, 0.0), weights, 1.0))
+
+
+def weights_of_positions(
+    op: Op, label: ir.Value, ignored: int, dtype: ir.DataType | None, class_weight: Sequence[float] = ()
+) -> ir.Value:
+    """Return the weights v of positions, in the shape of the labels."""
+    counts = _counts(op, label, ignored)
+    if not class_weight:
+        return op.Cast(counts, to=dtype)
+    known = op.initializer(tensor(class_weight, dtype, "class_weight"))
+    return op.Where(counts, op.Gather(known, op.Where(counts, label, 0)), 0.0)
+
+
+def _counts(op: Op, label: ir.Value, ignored: int) -> ir.Value:
+    return op.Not(op.IsNaN(label) if is_float(label) else op.Equal(label, ignored))
+
+
+def _as_table(op: Op, y_pred: ir.Value, class_axis: int | None) -> ir.Value:
+    """Return a prediction as (m, K), where m is the number of rows times positions."""
+    n_axes = rank(y_pred) or 0
+    k = 1 if class_axis is None else y_pred.shape[class_axis]  # type: ignore[index]
+    if not isinstance(k, int):
+        raise LossError(f"The number of classes on axis {class_axis} of {describe(y_pred)} is unknown. {DECLARE}")
+    if class_axis is not None and class_axis != n_axes - 1 and k > 1:
+        y_pred = op.Transpose(y_pred, perm=[*(axis for axis in range(n_axes) if axis != class_axis), class_axis])
+    table = op.Reshape(y_pred, [-1, k])
+    table.shape = ir.Shape([ir.SymbolicDim(_POSITIONS), k])
+    return table
+
+
+def _shape_of_labels(op: Op, y_pred: ir.Value, class_axis: int | None) -> ir.Value:
+    # the whole shape, which the gradient also uses: taking it later would keep the scores in memory until then
+    shape = op.Shape(y_pred)
+    if class_axis is None:
+        return shape
+    return op.Gather(shape, [axis for axis in range(rank(y_pred) or 0) if axis != class_axis])
+
+
+def sum_over_positions(op: Op, x: ir.Value) -> ir.Value:
+    """Return the sum over all axes but the first, (n, 1)."""
+    rows = op.ReduceSum(op.Flatten(x, axis=1), [1], keepdims=1)
+    rows.shape = ir.Shape([x.shape[0], 1])  # type: ignore[index]
+    return rows

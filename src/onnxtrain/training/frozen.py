@@ -32,8 +32,7 @@ from onnxtrain.cache import LIGHT, cached
 from onnxtrain.convert.columns import spread
 from onnxtrain.errors import DataError, FileError, ModelError
 from onnxtrain.runtime.session import Place, run_session
-from onnxtrain.training.data import GROUP, TrainingData, batches, dense, rows_at_once
-from onnxtrain.training.files import in_files
+from onnxtrain.training.data import GROUP, TrainingData, batches, dense, in_files, rows_at_once
 from onnxtrain.training.objective import Objective, multiplications
 
 #: The least number of operations, about 0.1 s, that a cut must save in a fit, since a cut itself needs a session and

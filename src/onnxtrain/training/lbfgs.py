@@ -9,7 +9,7 @@ import numpy as np
 from scipy.optimize import Bounds, OptimizeResult, minimize
 
 from onnxtrain.errors import ConvergenceError
-from onnxtrain.runtime.threads import one_thread_of_blas
+from onnxtrain.runtime.session import one_thread_of_blas
 from onnxtrain.training.settings import Penalties
 
 LossAndGradient = Callable[[Mapping[str, np.ndarray]], tuple[float, list[np.ndarray]]]

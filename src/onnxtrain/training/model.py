@@ -1,9 +1,11 @@
-"""The trainable form of a user's model: an ONNX model, an output, weights."""
+"""The trainable form of a user's model: an ONNX model, an output, weights, and their selection by name."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
 from typing import Any
 
 import numpy as np
@@ -21,12 +23,88 @@ from onnxtrain.losses.link import (
     scores_behind,
     skip,
 )
-from onnxtrain.losses.outputs import choose_output, join_labels
-from onnxtrain.losses.positions import Columns, Layout, find_columns
+from onnxtrain.losses.outputs import Columns, Layout, choose_output, find_columns, join_labels
 from onnxtrain.losses.ranges import before_normalization
+from onnxtrain.registry import did_you_mean
 from onnxtrain.training.objective import weights_as_inputs
 from onnxtrain.training.parameters import Role, multiplies, role_of, trainable
-from onnxtrain.training.selection import Weight, select_weights
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A row of the list of weights: name, step of the pipeline, shape, size, kind."""
+
+    name: str
+    step: str
+    shape: tuple[int, ...]
+    kind: str
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+
+def select_weights(
+    names: Sequence[str], wanted: str | Sequence[str], what: str = "weight", *, of: Sequence[str] | None = None
+) -> list[str]:
+    """Return the names that are selected, in the order of `names`.
+
+    Parameters
+    ----------
+    names : sequence of str
+    wanted : str or sequence of str
+        ``"all"``, names, patterns (``"*.intercept*"``), names of steps (``"standardscaler"``); a leading minus
+        (``"-pca"``) excludes. If all words exclude, they exclude from all names. An excluding pattern need not match
+        any name.
+    what : str
+        The noun for a name, for messages.
+    of : sequence of str, optional
+        The names from which to exclude if all words exclude.
+
+    Raises
+    ------
+    WeightError
+        A word matches no name.
+
+    Examples
+    --------
+    >>> names = ["standardscaler.mean", "standardscaler.scale", "pca.mean", "mlp.coefs_0", "mlp.intercepts_0"]
+    >>> select_weights(names, ["standardscaler", "*coefs*"])
+    ['standardscaler.mean', 'standardscaler.scale', 'mlp.coefs_0']
+    >>> select_weights(names, "-standardscaler")
+    ['pca.mean', 'mlp.coefs_0', 'mlp.intercepts_0']
+    """
+    words = [wanted] if isinstance(wanted, str) else list(wanted)
+    found = {word: _fitting(names, word, what) for word in words}
+    added = [word for word in words if not word.startswith("-")]
+    chosen = (
+        {name for word in added for name in found[word]} if added or not words else set(names if of is None else of)
+    )
+    chosen -= {name for word in words if word not in added for name in found[word]}
+    return [name for name in names if name in chosen]
+
+
+#: Remedies for words that are no names of weights.
+_MEANT = {
+    "head": "It is a whole value of weights_to_train: weights_to_train='head'. ",
+    "last": "For the last layer, pass weights_to_train='head'. ",
+    "lora": "Pass weights_to_train=onnxtrain.LoRA(). ",
+}
+
+
+def _fitting(names: Sequence[str], word: str, what: str) -> list[str]:
+    """Return the names that match a word."""
+    plain = word.removeprefix("-")
+    found = [n for n in names if plain in ("all", n) or fnmatchcase(n, plain) or n.startswith(f"{plain}.")]
+    if not found and not (word.startswith("-") and any(c in plain for c in "*?[")):
+        steps = {n.rpartition(".")[0] for n in names} - {""}
+        meant = _MEANT.get(plain.casefold(), "")
+        raise WeightError(
+            f"{plain!r} is neither a {what} nor a step with one. {meant}{did_you_mean(plain, [*names, *steps])}"
+        )
+    return found
+
 
 DTYPES = {"float32": ir.DataType.FLOAT, "float64": ir.DataType.DOUBLE}
 
@@ -455,7 +533,7 @@ def choose_weights(model: TrainableModel, wanted: str | Sequence[str] | None, *,
     ----------
     model : TrainableModel
     wanted : str, sequence of str, or None for ``model.default``
-        As for :func:`~onnxtrain.training.selection.select_weights`. If all words exclude, they exclude from all weights
+        As for :func:`~onnxtrain.training.model.select_weights`. If all words exclude, they exclude from all weights
         of an estimator, or from the parameters of an ONNX model.
     converted : bool
         Whether the model was an estimator.

@@ -21,7 +21,6 @@ from onnxtrain.loss_helper import add_penalty
 from onnxtrain.optim import Optimizer, Proximal, global_norm_factor
 from onnxtrain.optim.base import updated
 from onnxtrain.runtime.device import CAPABILITIES, Capabilities
-from onnxtrain.training.in_place import may_be_written_over, rows_may_be_written_over
 from onnxtrain.training.objective import (
     WITH_GRADIENT,
     BatchGraph,
@@ -31,7 +30,7 @@ from onnxtrain.training.objective import (
     named,
     rewrite_locally,
 )
-from onnxtrain.training.packing import Packed, Part, alone, pack_weights
+from onnxtrain.training.packing import Packed, Part, alone, may_be_written_over, pack_weights, rows_may_be_written_over
 
 #: Groups of names of weights with a common penalty strength.
 Groups: TypeAlias = "tuple[tuple[str, ...], ...]"

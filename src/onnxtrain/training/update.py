@@ -16,9 +16,8 @@ from onnxtrain import graph
 from onnxtrain.cache import cached
 from onnxtrain.optim import Optimizer
 from onnxtrain.runtime.device import CAPABILITIES, Capabilities
-from onnxtrain.training.in_place import may_be_written_over
 from onnxtrain.training.objective import Objective, OpenGraph, is_ours
-from onnxtrain.training.packing import Packed, Part, rows_of
+from onnxtrain.training.packing import Packed, Part, may_be_written_over, rows_of
 from onnxtrain.training.step import Groups, Wire, columns, kind_of, move_weights, scalar_names, take_scalars, wires
 
 #: The number of elements above which a weight is updated row by row, and the largest number of elements of a row. Ten

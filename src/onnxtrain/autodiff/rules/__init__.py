@@ -2,7 +2,6 @@
 
 from onnxtrain.autodiff.rules import (  # noqa: F401  (imported for the rules they register)
     activation,
-    contrib,
     control_flow,
     conv,
     elementwise,
@@ -16,8 +15,6 @@ from onnxtrain.autodiff.rules import (  # noqa: F401  (imported for the rules th
     quantized,
     recurrent,
     reduction,
-    roi,
     shape,
     slice_pad,
-    softmax,
 )

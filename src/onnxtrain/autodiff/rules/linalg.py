@@ -1,4 +1,4 @@
-"""Rules of matrix products, Einsum, determinants and triangular matrices.
+"""Rules of matrix products, Einsum, determinants, triangular matrices and distances.
 
 ``y = a @ b`` has ``da = dy @ b^T`` and ``db = a^T @ dy``. A vector is a matrix of
 one row (on the left) or one column (on the right). Each gradient of an Einsum is an
@@ -210,3 +210,17 @@ def _dimension(letter, others):
         return 1
     first = next((dim for dim in long if isinstance(dim, int)), long[0])
     return first if isinstance(first, int) or all(same_dimension(dim, first) for dim in long) else None
+
+
+@gradient_rule("CDist", domain="com.microsoft")
+def cdist(op, node, dy):
+    r"""For :math:`\sum_{ij} g_{ij} |a_i - b_j|^2`: :math:`\bar a_i = 2 (a_i \sum_j g_{ij} - \sum_j g_{ij} b_j)`."""
+    a, b = node.inputs
+    (y,) = node.outputs
+    if attribute(node, "metric", "sqeuclidean") == "sqeuclidean":
+        g = op.Mul(dy, 2.0)
+    else:  # the derivative of the distance at 0 is taken as 0
+        g = op.Where(op.Greater(y, 0.0), op.Div(dy, y), 0.0)
+    da = op.Sub(op.Mul(a, op.ReduceSum(g, [1], keepdims=1)), op.MatMul(g, b))
+    columns = op.Transpose(g, perm=[1, 0])
+    return da, op.Sub(op.Mul(b, op.ReduceSum(columns, [1], keepdims=1)), op.MatMul(columns, a))

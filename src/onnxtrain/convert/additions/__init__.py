@@ -3,9 +3,8 @@
 from onnxtrain.convert.additions import (  # noqa: F401  (imported for the converters that they file)
     calibration,
     chains,
-    classes,
     gaussian_process,
     kernels,
+    linear,
     neighbors,
-    regression,
 )

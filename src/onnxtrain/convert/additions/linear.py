@@ -1,4 +1,4 @@
-"""Classifiers of counts: naive Bayes, and class frequencies."""
+"""Predictors that are a matrix product or a constant: naive Bayes of counts, partial least squares, dummies."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-from sklearn.dummy import DummyClassifier
+from sklearn.cross_decomposition import CCA, PLSCanonical
+from sklearn.dummy import DummyClassifier, DummyRegressor
 from sklearn.naive_bayes import ComplementNB, MultinomialNB
 
 from onnxtrain.convert.custom import Nodes, built_in
@@ -46,3 +47,19 @@ def frequencies(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
     elif estimator.strategy == "constant":
         p = (estimator.classes_ == np.ravel(estimator.constant)[0]).astype(np.float64)
     return op.repeated(X, op.constant(p[None]))
+
+
+# ------------------------------------------------------------------ regressors
+
+
+@built_in(CCA, PLSCanonical)
+def partial_least_squares(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
+    """Return ``(X - mean) @ coef.T + intercept``."""
+    centered = op.Sub(X, estimator._x_mean.reshape(1, -1))
+    return op.Add(op.MatMul(centered, estimator.coef_.T), estimator.intercept_.reshape(1, -1))
+
+
+@built_in(DummyRegressor)
+def constant(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
+    """Return the constant for each row."""
+    return op.repeated(X, np.reshape(estimator.constant_, (1, -1)).astype(np.float64))
