@@ -19,7 +19,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 from onnxtrain import limit_caches
 from onnxtrain.convert import convert
-from onnxtrain.estimators.template import TEMPLATES, as_source
+from onnxtrain.estimators.reuse import TEMPLATES, as_source
 from onnxtrain.training.model import Reading
 
 REGRESSORS = {
@@ -67,7 +67,7 @@ def test_a_third_fit_lends_its_numbers(name, dtype, monkeypatch):
     for X, y in data[:2]:
         as_source(estimator.fit(X, y), X, settings)
     calls = []
-    monkeypatch.setattr("onnxtrain.estimators.template.convert", lambda *a, **k: calls.append(a) or convert(*a, **k))
+    monkeypatch.setattr("onnxtrain.estimators.reuse.convert", lambda *a, **k: calls.append(a) or convert(*a, **k))
     found = parts(as_source(estimator.fit(*data[2]), data[2][0], settings))
     assert len(calls) == (name in NOT_REUSED)
     assert found == expected

@@ -20,7 +20,6 @@ from onnxtrain import __version__, attributes
 from onnxtrain.arguments import SetsItsParameters, names_its_arguments
 from onnxtrain.errors import ArgumentTypeError, warn
 from onnxtrain.estimators import deferred
-from onnxtrain.estimators.callbacks import CallbackSupportMixin, with_callbacks
 from onnxtrain.estimators.protocols import (
     ArrayLike,
     Model,
@@ -30,6 +29,20 @@ from onnxtrain.estimators.protocols import (
     takes_sparse,
 )
 from onnxtrain.rows.parts import Part, Parts
+
+# scikit-learn supports callbacks since version 1.9.
+try:
+    from sklearn.callback import CallbackSupportMixin, with_callbacks
+except ImportError:  # scikit-learn below 1.9
+    if not TYPE_CHECKING:
+
+        class CallbackSupportMixin:
+            """A substitute for the mixin of newer versions."""
+
+        def with_callbacks(method):
+            """Return the method unchanged."""
+            return method
+
 
 if TYPE_CHECKING:
     from onnxtrain.estimators.lora import LoRA

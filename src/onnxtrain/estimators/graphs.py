@@ -22,8 +22,7 @@ from onnxtrain.autodiff.expand import expand_functions
 from onnxtrain.drawing import Picture, boxes_of, folded
 from onnxtrain.errors import ArgumentTypeError, OptimizerError, ParameterError
 from onnxtrain.estimators.protocols import Model, is_onnx
-from onnxtrain.estimators.settings import settings_of
-from onnxtrain.estimators.start import go_on
+from onnxtrain.estimators.settings import go_on, settings_of
 from onnxtrain.grad_helper import DerivativeOptions, gradients, onnx_derivative
 from onnxtrain.optim import Proximal
 from onnxtrain.registry import did_you_mean

@@ -24,9 +24,8 @@ from onnxtrain.estimators.frames import InputForm
 from onnxtrain.estimators.labels import IndicatorLabels, Labels
 from onnxtrain.estimators.positions import PositionLabels, PositionValues
 from onnxtrain.estimators.preprocessing import PreprocessedForm, from_bytes, to_bytes
-from onnxtrain.estimators.settings import check_each, is_same, parameters_of_start
+from onnxtrain.estimators.settings import check_each, is_same, parameters_of_start, with_objective
 from onnxtrain.estimators.source import Source
-from onnxtrain.estimators.start import with_objective
 from onnxtrain.estimators.targets import Targets, Values
 from onnxtrain.estimators.trained import TrainedModel, set_learned
 from onnxtrain.losses.link import Link

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 
 from onnxtrain.errors import DeviceError, LossError, OptimizerError, ParameterError, WeightError
+from onnxtrain.estimators.frames import InputForm
 from onnxtrain.estimators.protocols import ArrayLike, is_onnx
-from onnxtrain.estimators.source import check_source
+from onnxtrain.estimators.source import Source, check_source
+from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import check_no_inputs, check_parameters
 from onnxtrain.loss_helper import check_penalty
 from onnxtrain.losses import LOSSES, find_loss
@@ -20,9 +22,10 @@ from onnxtrain.optim import OPTIMIZERS, Optimizer, Proximal, make_optimizer
 from onnxtrain.optim.schedules import make_schedule
 from onnxtrain.registry import did_you_mean
 from onnxtrain.runtime.device import Device, find_device
-from onnxtrain.training.model import TrainableModel, without_weights
+from onnxtrain.training.model import TrainableModel, learned_constants, without_weights
 from onnxtrain.training.objective import Objective
 from onnxtrain.training.settings import Settings
+from onnxtrain.training.state import TrainingState, Weights
 
 if TYPE_CHECKING:
     from onnxtrain.estimators.base import OrtGradientEstimator
@@ -102,7 +105,7 @@ def check_each(estimator: OrtGradientEstimator) -> None:
     _check_solver(estimator)
 
 
-def objective_of(
+def _objective_of(
     estimator: OrtGradientEstimator, model: TrainableModel, weights: tuple[str, ...], constants: tuple[str, ...]
 ) -> Objective:
     """Return the objective of a model as the parameters of an estimator define it.
@@ -259,3 +262,31 @@ def check_same_start(estimator: OrtGradientEstimator, dtype: str) -> None:
             f"dtype={estimator.dtype!r}, but training continues in {dtype}, the dtype of the last fit. Restore dtype, "
             "or start anew with fit and warm_start=False."
         )
+
+
+def go_on(estimator: OrtGradientEstimator, known: TrainedModel) -> tuple[TrainedModel, TrainingState]:
+    """Return the trained model, with the objective of the current parameters, and its state.
+
+    Raises
+    ------
+    ParameterError
+        A parameter that determines the model was changed since the last fit; the change would have no effect.
+    """
+    check_same_start(estimator, known.dtype)
+    return with_objective(estimator, known.source, known.weights, known.form), estimator._state
+
+
+def with_objective(estimator: OrtGradientEstimator, source: Source, weights: Weights, form: InputForm) -> TrainedModel:
+    """Return a model with the objective that the parameters describe."""
+    constants = learned_constants(source.model, tuple(weights))
+    objective = _objective_of(estimator, source.model, tuple(weights), tuple(constants))
+    return TrainedModel(
+        source=source,
+        objective=objective,
+        constants=constants,
+        weights=dict(weights),
+        form=form,
+        dtype=floats_of(estimator.dtype),
+        device=estimator.device,
+        n_threads=estimator.n_threads,
+    )

@@ -14,8 +14,7 @@ import onnx
 
 import onnxtrain
 from onnxtrain.errors import DataError, ExportError, FileError, ParameterError
-from onnxtrain.estimators.settings import settings_of
-from onnxtrain.estimators.start import go_on
+from onnxtrain.estimators.settings import go_on, settings_of
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.grad_helper import random_feed
 from onnxtrain.optim import Optimizer
