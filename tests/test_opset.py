@@ -61,6 +61,15 @@ def test_a_file_before_ir_4_that_does_not_list_its_initializers():
     np.testing.assert_array_equal(run(graph.save(graph.load(older)), {"X": X}), run(older, {"X": X}))
 
 
+@pytest.mark.parametrize("elem_type, value", [("float", ""), ("float", ", value = 2.5"), ("double", "")])
+def test_pad_before_its_value_was_an_operand(elem_type, value):
+    text = f"""<ir_version: 4, opset_import: ["" : 10]> g ({elem_type}[n, 3] X) => ({elem_type}[n, 4] Y)
+    {{ Y = Pad<pads = [0, 1, 0, 0]{value}>(X) }}"""
+    onx = onnx.parser.parse_model(text).SerializeToString()
+    X = np.arange(6).reshape(2, 3).astype(np.float32 if elem_type == "float" else np.float64)
+    np.testing.assert_array_equal(run(graph.save(graph.load(onx)), {"X": X}), run(onx, {"X": X}))
+
+
 BODY = onnx.parser.parse_graph("body (int64 i, bool go) => (bool next) { next = Identity(go) }")
 KEPT = {
     "an operator that is newer": make_node("Gelu", ["X"], ["Y"]),

@@ -377,7 +377,19 @@ def _check_alone(model: TrainedModel, alone: np.ndarray, expected: np.ndarray, f
     )
     raise ModelError(
         f"The output {model.source.model.output!r} of a row depends on the other rows of its batch or on their number, "
-        f"but batches are drawn at random. {scales_of_batches(original) or another_axis}"
+        f"but batches are drawn at random. {scales_of_batches(original) or _softmax_of_rows(original) + another_axis}"
+    )
+
+
+def _softmax_of_rows(onx: onnx.ModelProto) -> str:
+    """Return the remedy if a Softmax may normalize over the rows; else ""."""
+    softmaxes = (node for node in graph.nodes_in(onx.graph.node) if node.op_type in ("Softmax", "LogSoftmax"))
+    found = next((node for node in softmaxes if any(a.name == "axis" and a.i == 0 for a in node.attribute)), None)
+    if found is None:
+        return ""
+    return (
+        f"The {found.op_type} that computes {found.output[0]!r} is over axis 0. If this is the axis of the rows, use "
+        "the last axis instead, as dim=-1 in PyTorch. "
     )
 
 

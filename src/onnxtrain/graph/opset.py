@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import onnx
+import onnx.numpy_helper
 import onnx.version_converter
 
 from onnxtrain.errors import ModelError
@@ -14,6 +16,9 @@ from onnxtrain.opsets import OPSET, WIDENED_SINCE, changed_operators, has_newer_
 
 #: Before this opset Scan had a batch axis; onnx's converter ignores the difference.
 _SCAN_WITHOUT_BATCH = 9
+
+#: Since this opset the lengths and the value of Pad are operands.
+_PAD_WITH_TENSORS = 11
 
 #: Since this IR version initializers need not be inputs; onnxruntime also accepts older files that do not list them.
 _IR_UNLISTED = 4
@@ -62,10 +67,21 @@ def _raised(proto: onnx.ModelProto, found: int) -> onnx.ModelProto:
         converted = onnx.version_converter.convert_version(proto, OPSET)
     except Exception as e:  # the converter raises RuntimeError and its own ConvertError
         raise ModelError(f"Opset {found} cannot be converted to {OPSET}: {e}") from e
+    if found < _PAD_WITH_TENSORS:
+        _leave_out_zeros_of_pad(converted.graph)
     # removes the shapes that the converter infers; ours are inferred later
     assign(converted.graph.value_info, proto.graph.value_info)
     assign(converted.graph.output, proto.graph.output)
     return converted
+
+
+def _leave_out_zeros_of_pad(graph: onnx.GraphProto) -> None:
+    """Remove the operand 0 of Pad, the default, in place: onnx's converter writes it in float32 for any type."""
+    constants = {node.output[0]: node.attribute[0].t for node in graph.node if node.op_type == "Constant"}
+    for node in graph.node:
+        value = constants.get(node.input[2]) if node.op_type == "Pad" and len(node.input) > 2 else None
+        if value is not None and not np.any(onnx.numpy_helper.to_array(value)):
+            del node.input[2]
 
 
 def _means_the_same_at(graph: onnx.GraphProto, older: int, newer: int, outside: Mapping[str, str]) -> bool:
