@@ -62,9 +62,6 @@ _OF_LAYER = {1: "weight_ih_l{}", 2: "weight_hh_l{}", 3: "bias_ih_l{}"}
 #: Operators whose output is a view of their first operand.
 _VIEWS = ("Expand", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze")
 
-#: The types of floating-point tensors.
-REAL = frozenset(int(dtype) for dtype in graph.FLOATS)
-
 
 class Taken(NamedTuple):
     """A parameter of the module that a node takes under another name, or not at all.
@@ -119,7 +116,9 @@ class Module:
 
     def __init__(self, onx: onnx.ModelProto):
         self.held = held_by_module(onx)
-        self.initializers = {i.name: i for i in onx.graph.initializer if i.data_type in REAL} if self.held else {}
+        self.initializers = (
+            {i.name: i for i in onx.graph.initializer if i.data_type in graph.FLOATS} if self.held else {}
+        )
         self.folded = folded_from(onx) if self.held else {}
         self.operations = _operations(onx, self.held) if self.held else []
         self.nodes = onx.graph.node

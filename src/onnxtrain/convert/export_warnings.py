@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 
 from onnxtrain import graph
-from onnxtrain.convert.dynamo import REAL, Module, Taken, holder_of, taken_by_nodes
+from onnxtrain.convert.dynamo import Module, Taken, holder_of, taken_by_nodes
 from onnxtrain.convert.merged import ambiguous_copies, begins_so
 from onnxtrain.convert.padding import padding_rows
 from onnxtrain.convert.tied_weights import is_computed
@@ -173,7 +173,7 @@ def _scalars(onx: onnx.ModelProto) -> list[str]:
     two kinds cannot be distinguished, and the result is empty.
     """
     computed = {i.name: i for i in onx.graph.initializer if i.name.startswith("/") or "::" in i.name}
-    plain = all(_COMPUTED.fullmatch(name) and i.data_type in REAL for name, i in computed.items())
+    plain = all(_COMPUTED.fullmatch(name) and i.data_type in graph.FLOATS for name, i in computed.items())
     return [name for name, i in computed.items() if plain and i.dims in ([], [1])]
 
 

@@ -10,7 +10,6 @@ import onnx
 import onnx.numpy_helper
 
 from onnxtrain import graph
-from onnxtrain.convert.dynamo import REAL
 from onnxtrain.convert.merged import (
     holders_of,
     separate_in_file,
@@ -208,7 +207,7 @@ def put_back(
     written = {**weights, **quantized_again(original, {**holders, **holders_of(original)}, weights)}
     for name, array in written.items():
         tensor, dtype = holders[name], onnx.helper.tensor_dtype_to_np_dtype(holders[name].data_type)
-        if array is weights.get(name) and tensor.data_type not in REAL:
+        if array is weights.get(name) and tensor.data_type not in graph.FLOATS:
             return None  # integers that are never dequantized
         graph.put(tensor, np.asarray(array, dtype))
     return changed

@@ -13,7 +13,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxtrain import graph
-from onnxtrain.convert.dynamo import REAL, RECURRENT, Module, as_in_module, held_by_module, holder_of, taken_by_nodes
+from onnxtrain.convert.dynamo import RECURRENT, Module, as_in_module, held_by_module, holder_of, taken_by_nodes
 from onnxtrain.convert.tied_weights import is_computed, transposed_copies
 
 #: The operand positions of scales and intercepts, which networks initialise to 0 or 1.
@@ -54,7 +54,7 @@ def owners_of_copies(onx: onnx.ModelProto) -> dict[str, str]:
     ]
     if onx.producer_name != "pytorch":
         return {copy: copy for copy, w in copies if _is_untrained(graph.array_of(held[w]))}
-    real = [(copy, w) for copy, w in copies if held[w].data_type in REAL]
+    real = [(copy, w) for copy, w in copies if held[w].data_type in graph.FLOATS]
     found = {copy: copy for copy, _ in real if not is_computed(copy)}
     modules = _modules_of_values(onx) if real else {}
     # modules whose weights are separate but have the initial values of another parameter
@@ -86,7 +86,7 @@ def ambiguous_copies(onx: onnx.ModelProto) -> list[str]:
     """
     if onx.producer_name != "pytorch" or held_by_module(onx):
         return []
-    held = {i.name: i for i in onx.graph.initializer if i.data_type in REAL}
+    held = {i.name: i for i in onx.graph.initializer if i.data_type in graph.FLOATS}
     sources = {n.output[0]: n.input[0] for n in onx.graph.node if n.op_type == "Identity" and n.input[0] in held}
     owners, modules = owners_of_copies(onx), _modules_of_values(onx)
     named = {modules.get(x) for x in [*held, *sources] if not is_computed(x)}

@@ -16,6 +16,7 @@ from onnxtrain.errors import ModelError
 from onnxtrain.graph.held import array_of_value
 from onnxtrain.registry import did_you_mean
 
+#: The floating-point types; tensors of other types have no gradient.
 FLOATS = frozenset({ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE})
 
 #: The output types of QuantizeLinear.

@@ -28,7 +28,7 @@ class Tensor:
     @property
     def is_real(self) -> bool:
         """Whether the tensor is floating-point; other types have no gradient."""
-        return self.elem_type in {int(dtype) for dtype in graphs.FLOATS}
+        return self.elem_type in graphs.FLOATS
 
     @classmethod
     def of(cls, value: onnx.ValueInfoProto) -> Tensor:

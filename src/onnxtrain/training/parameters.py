@@ -162,8 +162,8 @@ def quantized_weights(onx: onnx.ModelProto) -> list[str]:
         while name in carried:
             name = carried[name]
         reached.add(name)
-    real = {int(dtype) for dtype in graph.FLOATS}  # floating-point weights are trained as they are
-    return [i.name for i in onx.graph.initializer if i.name in reached and i.data_type not in real]
+    # floating-point weights are trained as they are
+    return [i.name for i in onx.graph.initializer if i.name in reached and i.data_type not in graph.FLOATS]
 
 
 def role_of(w: ir.Value, said: Mapping[str, Role]) -> Role:
