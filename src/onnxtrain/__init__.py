@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from onnxtrain.estimators.lora import LoRA
     from onnxtrain.estimators.protocols import Inputs
     from onnxtrain.estimators.saving import load, save
-    from onnxtrain.estimators.weights import trainable_weights
+    from onnxtrain.estimators.summary import trainable_weights
     from onnxtrain.grad_helper import DerivativeOptions, onnx_derivative, random_feed
     from onnxtrain.loss_helper import add_loss_output, get_train_initializer, penalty_loss_onnx
     from onnxtrain.losses import loss
@@ -71,7 +71,7 @@ _HOMES = {
     "save": "onnxtrain.estimators.saving",
     "show_versions": "onnxtrain.versions",
     "testing": "onnxtrain.testing",
-    "trainable_weights": "onnxtrain.estimators.weights",
+    "trainable_weights": "onnxtrain.estimators.summary",
     "with_new_head": "onnxtrain.convert.head",
 }
 
