@@ -56,7 +56,7 @@ _REMEDIES = {
     "Use get_trained_onnx().SerializeToString()": "SerializeToString to_bytes",
     "Use gradient(X, y) for the gradient of the loss, or gradient(X) for that of the prediction": "get_gradients grad "
     "grads gradients saliency",
-    "Use history_.best_epoch": "best_epoch best_epoch_ best_iteration best_ntree_limit",
+    "Use history_.best_epoch": "best_epoch best_epoch_ best_ntree_limit",
     "Use history_, the losses of each epoch, also of the validation set": "evals_result evals_result_ history "
     "loss_history loss_history_ losses_ train_loss train_loss_ train_losses train_score_ val_loss val_losses "
     "validation_loss validation_loss_ validation_scores_",
@@ -96,8 +96,8 @@ _REMEDIES = {
 #: The same by name.
 OF_OTHERS = {name: remedy for remedy, names in _REMEDIES.items() for name in names.split()}
 
-#: Methods that skl2onnx calls, without ``onnx_``.
-_OF_SKL2ONNX = frozenset({"converter", "parser", "shape_calculator"})
+#: Methods that skl2onnx calls, and class attributes of a regressor that are parameters of a classifier.
+_NOT_FOR_USERS = frozenset({"class_axis", "onnx_converter", "onnx_parser", "onnx_shape_calculator", "output_is"})
 
 
 def of_estimator(owner: Any, name: str) -> str:
@@ -108,7 +108,7 @@ def of_estimator(owner: Any, name: str) -> str:
     if name in inspect.signature(type(owner).fit).parameters:
         return f"{kind} has no {name}. It is an argument of fit: fit(X, y, {name}=...)."
     names = {*dir(type(owner)), *vars(owner)}  # dir(owner) evaluates each property
-    public = sorted(word for word in names if word[0] != "_" and word.removeprefix("onnx_") not in _OF_SKL2ONNX)
+    public = sorted(word for word in names if word[0] != "_" and word not in _NOT_FOR_USERS)
     near = difflib.get_close_matches(name, public, n=1, cutoff=0.75)
     known = ", ".join(word for word in public if word not in parameters)
     return f"{kind} has no attribute {name!r}. {f'Did you mean {near[0]!r}?' if near else f'Known: {known}.'}"
