@@ -130,6 +130,9 @@ def synonym(name: str) -> str | None:
     return _OURS.get(_key(name))
 
 
+#: For names of parameters of the estimators, the arguments of functions.
+_OF_FUNCTIONS = {"device": "providers", "nclasses": "n_outputs", "weights": "weights_to_train"}
+
 #: The parameters that only the classifier has.
 _OF_CLASSES = ("class_axis", "class_weight", "ignore_index", "output_is")
 
@@ -162,6 +165,7 @@ def advice(name: str, known: Iterable[str]) -> str:
     if (ours or name) in _OF_CLASSES:
         return f"{ours or name} is a parameter of OrtGradientClassifier."
     hint = did_you_mean(name, names)
+    ours = key if key in _SYNONYMS else ours
     if hint.startswith("Known") and ours is not None:  # such as a learning rate given to an optimizer
         return f"{ours} is a parameter of the estimator: OrtGradientRegressor({ours}=...)."
     return hint.partition(" Known")[0]
@@ -345,8 +349,12 @@ def lists_its_arguments(function: Callable[P, R]) -> Callable[P, R]:
             signature.bind(*args, **kwargs)
         except TypeError as e:
             name = function.__qualname__.removesuffix(".__init__")
+            if unknown := [word for word in kwargs if word not in of_kind and len(names) == len(of_kind)]:
+                hint = did_you_mean(unknown[0], names, _OURS | _OF_FUNCTIONS).partition("Known")[0]
+                said = f"{name}: got an unexpected keyword argument {unknown[0]!r}. {hint}"
+                raise ArgumentTypeError(f"{said}Its arguments are {', '.join(names) or 'none'}.") from None
             remedy = f" Pass {by_name} by name." if by_name and "too many positional" in str(e) else ""
-            raise ArgumentTypeError(f"{name}: {e}. Its arguments are {', '.join(names)}.{remedy}") from None
+            raise ArgumentTypeError(f"{name}: {e}. Its arguments are {', '.join(names) or 'none'}.{remedy}") from None
         return function(*args, **kwargs)
 
     return checked
@@ -376,6 +384,9 @@ def _place(cls: type, name: str, known: Iterable[str]) -> str:
     ours = name if name in parameters else _OURS.get(_key(name))
     if ours in parameters:
         return f"It is a parameter of the estimator: {cls.__name__}({ours}=...)."
+    for method in ("fit", "partial_fit"):
+        if name in inspect.signature(getattr(cls, method)).parameters:
+            return f"It is an argument of {method}."
     return advice(name, known)
 
 

@@ -146,6 +146,8 @@ def onnx_derivative(
     if verbose:
         print(f"[onnx_derivative] {len(proto.graph.node)} nodes became {len(result.graph.node)}")
     if path_name is not None:
+        if not isinstance(path_name, (str, os.PathLike)):
+            raise ArgumentTypeError(f"path_name must be a file path, got {path_name!r:.80}.")
         onnx.save_model(result, path_name)
     return result
 

@@ -129,6 +129,8 @@ class Registry(Mapping[str, T]):
         for name in names:
             if not isinstance(name, str):
                 raise ParameterError(f"The name of a {self.kind} must be a string, got {name!r:.80}.")
+            if not name:
+                raise ParameterError(f"The name of a {self.kind} must not be empty.")
         if not names:
             raise ParameterError(f"A {self.kind} must be registered under a name. Pass one or more names.")
 

@@ -399,7 +399,7 @@ CALLS = [
     (
         lambda _: R().fit((row for row in X), y),
         ArgumentTypeError,
-        "which can be read only once, but each epoch needs a pass over all rows. Pass parts that can be read again: onnxtrain.rows",
+        "which can be read only once, but each epoch needs a pass over all rows. Pass an array or a frame, or parts that can be read again: onnxtrain.rows",
     ),
     (
         lambda _: R(Ridge()).fit({"a": X[:, 0]}, y),
@@ -1504,7 +1504,7 @@ FURTHER_CALLS = [
     (
         lambda _: onnxtrain.OrtGradientForwardBackward(TWO_COLUMNS, device="cuda"),
         ArgumentTypeError,
-        "got an unexpected keyword argument 'device'. Its arguments are onnx_model, weights_to_train, ",
+        "got an unexpected keyword argument 'device'. Did you mean 'providers'? Its arguments are onnx_model, ",
     ),
     (
         lambda r: WeightsDisplay.from_estimator(r, "coef"),
@@ -1691,6 +1691,67 @@ def test_columns_are_not_blamed_for_labels():
         R(model).fit(TABLE.assign(c=DAYS), pd.cut(RENT, 3))
 
 
+class OfBatches:
+    def __iter__(self):
+        return iter([(X, y)])
+
+
+#: Values of the wrong kind where a number, rows, a file or a name is meant.
+OTHER_KINDS = [
+    (lambda _: R(max_iter=True).fit(X, y), ParameterError, "max_iter must be a number such as 1, got True."),
+    (lambda _: R(batch_size=True).fit(X, y), ParameterError, "batch_size must be a number such as 1, got True."),
+    (lambda _: R(clip_norm=False).fit(X, y), ParameterError, "clip_norm must be a number such as 0.01, got False."),
+    (lambda _: R(random_state=True).fit(X, y), ParameterError, "random_state must be a number such as 0, got True."),
+    (lambda _: C(MLP, weights_to_train=LoRA(rank=True)).fit(IRIS, SPECIES), ParameterError, "rank must be a number"),
+    (
+        lambda _: C(MLP, weights_to_train=LoRA(weights=[])).fit(IRIS, SPECIES),
+        ParameterError,
+        "weights of LoRA is empty.",
+    ),
+    (lambda _: C(MLP, weights_to_train="!coefs_0").fit(IRIS, SPECIES), WeightError, "begin with a minus: '-coefs_0'."),
+    (lambda _: R(l2=None).fit(X, y), ParameterError, "Got None instead. 0 is no penalty."),
+    (lambda _: R().fit(X.astype("M8[s]"), y), DataError, "X contains dates or durations. Convert it to numbers"),
+    (lambda _: R().fit(X[..., None], y), DataError, "Pass rows and targets with one or two axes, for example"),
+    (lambda _: R().fit(X[None], y), DataError, "X has 1 rows, y has 442. Pass X[0], which has the rows."),
+    (lambda _: R().fit(X, y[:9]), DataError, "X has 442 rows, y has 9. Pass one target per row"),
+    (lambda _: R().fit(X[:0], y[:0]), DataError, "Pass at least one row; the selection of rows may be empty."),
+    (lambda r: r.predict(X[:, :3]), DataError, "Pass the columns that fit got, in the same order."),
+    (lambda _: R().fit((X, y)), DataError, "X is a tuple of two arrays. Use fit(*X)."),
+    (lambda _: R().fit(OfBatches(), y), ArgumentTypeError, "X is a OfBatches, but fit draws batches itself."),
+    (lambda _: R().fit(Inputs(a=y), y), DataError, "Pass numpy.column_stack([X[name] for name in X.keys()])."),
+    (lambda _: R().fit(X, y, -y), DataError, "Set the weight of a row to 0 to leave it out."),
+    (
+        lambda _: R().fit(X, y, iter(y)),
+        DataError,
+        "sample_weight must be an array with one number per row, got iterator",
+    ),
+    (
+        lambda _: R().fit(X, y, y + 1j),
+        DataError,
+        "sample_weight must contain one number per row, but contains '(151+1j)'",
+    ),
+    (lambda r: r.score(X, y, -y), DataError, "Negative values in data passed to `sample_weight`."),
+    (lambda _: C().partial_fit(IRIS, SPECIES, epochs=1), ArgumentTypeError, "OrtGradientClassifier(max_iter=...)."),
+    (lambda _: C().partial_fit(IRIS, SPECIES, callback=print), ArgumentTypeError, "It is an argument of fit."),
+    (lambda _: C().fit(IRIS, SPECIES, classes=[0]), ArgumentTypeError, "It is an argument of partial_fit."),
+    (lambda _: Adam(learning_rate=0.1), ArgumentTypeError, "OrtGradientRegressor(learning_rate=...)"),
+    (lambda _: onnxtrain.with_new_head(PIXELS, n_classes=3), ArgumentTypeError, "Did you mean 'n_outputs'?"),
+    (lambda _: OrtGradientForwardBackward(TWO, device="cuda"), ArgumentTypeError, "Did you mean 'providers'?"),
+    (lambda _: onnxtrain.onnx_derivative(TWO_COLUMNS, path_name=3), ArgumentTypeError, "path_name must be a file path"),
+    (lambda r: onnxtrain.onnx_derivative(r), ModelError, "Pass get_trained_onnx() of the fitted estimator."),
+    (lambda r: r.embed(X, ["a"]), ModelError, "The model has no result ['a']."),
+    (lambda r: r.fit(X, y, checkpoint=""), ParameterError, "checkpoint must be a path, got ''."),
+    (lambda _: onnxtrain.save(Ridge(), "a.onnx"), ExportError, "got Ridge. Save it with joblib.dump, or train it"),
+    (lambda _: onnxtrain.save(R, "a.onnx"), ExportError, "Pass a fitted instance, not the class."),
+    (lambda _: onnxtrain.load(tempfile.gettempdir()), ModelError, "Is a directory. Pass a file in it."),
+    (lambda _: onnxtrain.load(""), ArgumentTypeError, "path must be a file path, got ''."),
+    (lambda _: onnxtrain.loss(""), ParameterError, "The name of a loss must not be empty."),
+    (lambda _: rows.Parts(X, y), ArgumentTypeError, "read(i), got ndarray. Pass rows in memory to fit itself"),
+    (lambda _: rows.from_files(3, print), ArgumentTypeError, "from_files expects a sequence of files"),
+    (lambda _: rows.from_parquet("a", label=3), ArgumentTypeError, "label must be a column name or several, got 3."),
+    (lambda _: rows.from_parquet(__file__, label="a"), DataError, "Read other formats with from_files(paths, read)."),
+]
+
 #: Attributes and items of other libraries' models, of results and of modules.
 ATTRIBUTES = [
     (lambda r: r.freeze, "OrtGradientRegressor has no freeze. Set weights_to_train, a parameter of the estimator"),
@@ -1727,7 +1788,7 @@ ATTRIBUTES = [
     (lambda _: onnxtrain.nn, "module 'onnxtrain' has no attribute 'nn'. Known: DerivativeOptions, Inputs"),
 ]
 
-ALL_CALLS = CALLS + MORE_CALLS + LAST_CALLS + FURTHER_CALLS
+ALL_CALLS = CALLS + MORE_CALLS + LAST_CALLS + FURTHER_CALLS + OTHER_KINDS
 
 
 @pytest.mark.parametrize("call, error, message", ALL_CALLS, ids=[row[2][:60] for row in ALL_CALLS])
@@ -1821,6 +1882,26 @@ def test_labels_of_a_nullable_type_come_back_as_they_are(dtype, rows):
     labels.iloc[0] = pd.NA
     with pytest.raises(DataError):
         clone(ours).fit(rows, labels)
+
+
+@pytest.mark.parametrize(
+    "content, remedy",
+    {
+        b"BZh91AY": "It is compressed.",
+        b"\x89PNG\r\n\x1a\n" + 50 * b"0": "It is a picture.",
+        b"PAR1": "It is a parquet file, which holds rows.",
+        b"    ORTM": "It is a model in the ORT format.",
+        b'{"a": 1}': "It is a JSON file",
+        b"": "It has another format, or is truncated.",
+    }.items(),
+)
+def test_the_format_of_another_file_is_told(content, remedy, tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(content)
+    with pytest.raises(ModelError, match=re.escape(remedy)):
+        R(path).fit(X, y)
+    with pytest.raises(ModelError, match=re.escape(remedy)):
+        onnxtrain.load(path)
 
 
 @pytest.mark.parametrize("write, remedy", [(joblib.dump, "It is a pickle"), (onnx.save, "To train another ONNX model")])

@@ -277,6 +277,17 @@ _REMEDIES = {
     "contains infinity or a value too large": (
         " Leave out rows with infinity, and divide large numbers by a constant that brings them near 1."
     ),
+    "Found array with dim": " Pass rows and targets with one or two axes, for example values.reshape(len(values), -1).",
+    "Found array with 0 sample": " Pass at least one row; the selection of rows may be empty.",
+    "Found array with 0 feature": " Pass at least one column.",
+    "features as input": " Pass the columns that fit got, in the same order.",
+    "Expected unique column names": "\nRename the columns, or drop repeated ones: X.loc[:, ~X.columns.duplicated()].",
+    "yet now missing": "Rename the columns to those of fit, model.feature_names_in_, and add the missing ones.",
+    "Feature names unseen": "Select the columns of fit: X[model.feature_names_in_].",
+    "sample_weight contains": " Set the weight of a row to 0 to leave it out.",
+    "passed to `sample_weight`": " Set the weight of a row to 0 to leave it out.",
+    "Sample weights must be 1D": " Pass one weight per row of X.",
+    "(numpy.record,": ". Convert records to columns: pandas.DataFrame(X).",
     "same order as they were in fit": "Pass X[model.feature_names_in_], which has the columns in that order.",
     "are not in class_weight": ". Its keys must be labels as in y, the number 1 and not the string '1'.",
 }

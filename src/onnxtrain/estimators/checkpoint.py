@@ -134,13 +134,13 @@ class Checkpoint:
 
 def _check(estimator: Any, path: Any, every: Any) -> None:
     """Check the arguments of ``fit`` that concern the checkpoint."""
-    if not isinstance(path, (str, os.PathLike)):
-        raise ParameterError(f"checkpoint must be a path, got {path!r}.")
+    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
+        raise ParameterError(f"checkpoint must be a path, got {path!r:.80}.")
     if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
-        raise ParameterError(f"The folder of the checkpoint {os.fspath(path)!r} does not exist.")
+        raise ParameterError(f"The folder of the checkpoint {os.fspath(path)!r} does not exist. Create it first.")
     if os.path.isdir(path):
         raise ParameterError(f"checkpoint must be the path of a file, but {os.fspath(path)!r} is a folder.")
-    if not isinstance(every, Integral) or every < 1:
+    if not isinstance(every, Integral) or isinstance(every, bool) or every < 1:
         raise ParameterError(f"every must be an integer, 1 or more, got {every!r}. It is a number of epochs.")
     if estimator.solver == "lbfgs":
         raise ParameterError("checkpoint is not available with solver='lbfgs'. Use a solver that takes steps.")

@@ -142,7 +142,8 @@ class EvaluableEstimator(OrtGradientEstimator):
         for part in deferred.fit_data.labelled(X, y, sample_weight):
             predictions = self.predict(part.X)
             deferred.validation.check_lengths(range(predictions.shape[0]), part.y)  # sparse ones have no len
-            found.append(self._targets.counted(part.y, predictions, part.sample_weight))
+            weight = deferred.validation.check_sample_weight(part.sample_weight, predictions, "float64", keep=True)
+            found.append(self._targets.counted(part.y, predictions, weight))
         targets, predictions, weights = (deferred.fit_data.joined(iter(values)) for values in zip(*found, strict=True))
         return targets, predictions, weights
 

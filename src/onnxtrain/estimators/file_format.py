@@ -161,13 +161,14 @@ def read(path: str | os.PathLike) -> tuple[onnx.ModelProto, dict[str, Any], dict
         content = Path(path).read_bytes()
     except OSError as e:
         remedy = " Download it first, and pass the path of the file." if _is_url(path) else ""
+        remedy = " Pass a file in it." if os.path.isdir(path) else remedy
         raise ModelError(f"The file {os.fspath(path)!r} cannot be read: {e.strerror}.{remedy}") from e
     size = len(_trailer(b""))
-    content, trailer = content[:-size], content[-size:]
+    whole, content, trailer = content, content[:-size], content[-size:]
     if trailer != _trailer(content):
         raise ModelError(
             f"{os.fspath(path)!r} was not written by onnxtrain.save, or it was cut short or changed afterwards: "
-            f"its checksum is missing or wrong.{graph.other_format(content) or _NOT_OURS}"
+            f"its checksum is missing or wrong.{_NOT_OURS if graph.is_model(whole) else graph.not_a_model(whole)}"
         )
     proto = onnx.load_model_from_string(content)
     header = json.loads(next(p.value for p in proto.metadata_props if p.key == _HEADER))

@@ -491,7 +491,11 @@ def _checked(
     """Check rows in a form; `model` is None for the first rows."""
     if y is None:  # the message of scikit-learn
         name = type(estimator).__name__
-        raise DataError(f"This {name} estimator requires y to be passed, but the target y is None: fit(X, y).")
+        pair = isinstance(X, (list, tuple)) and len(X) == 2 and all(hasattr(part, "shape") for part in X)
+        raise DataError(
+            f"This {name} estimator requires y to be passed, but the target y is None: "
+            f"{f'X is a {type(X).__name__} of two arrays. Use fit(*X)' if pair else 'fit(X, y)'}."
+        )
     if scipy.sparse.issparse(y) and not estimator._classifies:
         raise DataError(
             "The y of a regressor must be an array, got a sparse matrix. Pass y.toarray() or y.toarray().ravel()."

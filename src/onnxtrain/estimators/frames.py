@@ -284,9 +284,10 @@ def _check_kind(estimator: Estimator, X: object) -> None:
             "OrtGradientRegressor(model).fit(X, y)."
         )
     if isinstance(X, (Mapping, Inputs)) and not scipy.sparse.issparse(X) and not is_onnx(source):
+        one = "numpy.column_stack([X[name] for name in X.keys()])" if isinstance(X, Inputs) else "pandas.DataFrame(X)"
         raise DataError(
-            f"X must be an array or a frame for {model}, got {type(X).__name__}. Pass pandas.DataFrame(X). Only ONNX "
-            "models with several inputs take columns by name."
+            f"X must be an array or a frame for {model}, got {type(X).__name__}. Pass {one}. Only ONNX models with "
+            "several inputs take columns by name."
         )
     if not any(hasattr(X, name) for name in ("__array__", "__getitem__", "__dataframe__", "__dlpack__", "shape")):
         raise DataError(

@@ -447,7 +447,7 @@ def check_expected(
         if len(classes) != n_labels:
             raise DataError(f"classes has {len(classes)} entries, but y has {n_labels} columns of labels.")
         return None
-    found = np.unique(classes)
+    found = np.unique([*classes] if isinstance(classes, (set, frozenset)) else classes)
     if known is not None and not np.array_equal(found, np.sort(known.classes)):
         raise DataError(f"classes={found.tolist()} differs from those of the first call, {known.classes.tolist()}.")
     return found

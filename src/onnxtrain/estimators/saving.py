@@ -99,9 +99,11 @@ def save(estimator: OrtGradientClassifier | OrtGradientRegressor, path: str | os
     """
     classes = _classes()
     if type(estimator) not in classes.values():
-        turned = (
-            " Pass the estimator first: save(estimator, path)." if isinstance(estimator, (str, os.PathLike)) else ""
-        )
+        turned = " Pass the estimator first: save(estimator, path)."
+        if hasattr(estimator, "fit"):
+            turned = " Save it with joblib.dump, or train it: OrtGradientRegressor(model, max_iter=0).fit(X, y)."
+        if isinstance(estimator, type):
+            turned = " Pass a fitted instance, not the class."
         if hasattr(estimator, "steps") or hasattr(estimator, "best_estimator_"):
             turned = " Pass the one inside, pipeline[-1] or search.best_estimator_, or save all of it with joblib.dump."
         if hasattr(estimator, "to_local"):
@@ -152,7 +154,7 @@ def load(path: str | os.PathLike, *, trusted: Sequence[str] = ()) -> OrtGradient
     >>> again.n_features_in_, {name: w.round(3).item() for name, w in again.weights_.items()}
     (1, {'coef': 2.0, 'intercept': 1.0})
     """
-    if not isinstance(path, (str, os.PathLike)):
+    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
         raise ArgumentTypeError(f"path must be a file path, got {path!r:.80}.")
     if isinstance(trusted, str) or not isinstance(trusted, Sequence):
         raise ArgumentTypeError(

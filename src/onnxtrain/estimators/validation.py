@@ -140,6 +140,8 @@ def _check_words(wanted: Any) -> None:
 def _check_lora(lora: LoRA, estimator: Any) -> None:
     for name, value in lora.get_params(deep=False).items():
         _check_parameter("LoRA", name, value, _OF_LORA)
+    if not len(lora.weights):
+        raise ParameterError("weights of LoRA is empty. Pass names or patterns; '*' matches all weight matrices.")
     if estimator.init == "random":
         raise ParameterError(
             "init='random' draws new weights, but LoRA adds factors to weights that were learned. Set init='estimator'."
@@ -155,15 +157,25 @@ def check_no_inputs(estimator: Any) -> None:
 
 
 def _check_parameter(caller: str, name: str, value: object, constraints: dict[str, list[Any]] = PARAMETERS) -> None:
-    if isinstance(value, bool) and constraints is PARAMETERS and constraints[name] == _STRENGTH:
-        raise ParameterError(f"{name} must be a number such as 0.01, got {value}.")
+    example = _example_of(constraints[name])
+    if isinstance(value, (bool, np.bool_)) and example is not None:
+        raise ParameterError(f"{name} must be a number such as {example}, got {value}.")
     try:
         validate_parameter_constraints(constraints, {name: value}, caller_name=caller)
     except InvalidParameterError as e:
         words = [option for one in constraints[name] if isinstance(one, StrOptions) for option in one.options]
         near = did_you_mean(value, words).partition(" Known")[0] if isinstance(value, str) and words else ""
-        hint = near if near.startswith("Did") else _INSTEAD.get(name, several(name, value).strip())
+        for_search = "" if example is None else several(name, value).strip()
+        hint = near if near.startswith("Did") else for_search or _INSTEAD.get(name, "")
         raise ParameterError(f"{e} {hint}".rstrip()) from e
+
+
+def _example_of(constraints: list[Any]) -> float | None:
+    """Return a number that constraints allow; None if they allow no number, or bools, too."""
+    kinds = [getattr(one, "type", one) for one in constraints]
+    if "boolean" in kinds or "verbose" in kinds:
+        return None
+    return next((number for kind, number in _NUMBERS.items() if kind in kinds), None)
 
 
 _check_once = table(maxsize=256, typed=True)(_check_parameter)
@@ -176,8 +188,15 @@ def _defaults(kind: type) -> dict[str, Any]:
     return {parameter.name: parameter.default for parameter in known if parameter.name in PARAMETERS}
 
 
+#: A number of each type of constraint, for which scikit-learn accepts True and False.
+_NUMBERS = {Real: 0.01, Integral: 1, "random_state": 0}
+
 #: What to set instead of an invalid value of a parameter.
 _INSTEAD = {
+    "accumulate": "1 updates the weights after each batch.",
+    "alpha": "The default of LoRA is alpha=16.",
+    "besides": "Pass names or patterns of weights, or None.",
+    "class_axis": "Pass the index of the axis of the classes, or None.",
     "batch_size": "For all rows in one step, set batch_size=len(X) or solver='lbfgs'.",
     "clip_norm": "Set None to disable clipping.",
     "dtype": "Pass a string, dtype='float64' for numpy.float64. Half precision is 'float16' or 'bfloat16'.",
@@ -185,17 +204,28 @@ _INSTEAD = {
     "batch_axis": "Pass a mapping from input names to the axis of the rows: batch_axis={'state': 1}.",
     "class_weight": "Pass the weights of labels as a dictionary: class_weight={'rare': 10, 'common': 1}.",
     "early_stopping": "early_stopping=True holds out rows; n_iter_no_change is the number of epochs without progress.",
+    "features": "Pass the name of a value of the ONNX model, or None.",
+    "ignore_index": "Pass the label that is not counted, such as -100, or None.",
     "inputs": "Pass a mapping from input names to values that are the same for all rows: inputs={'rate': 16000}.",
     "init": "Initializations of Keras and PyTorch are not available; 'random' is Glorot uniform, with intercepts zero.",
+    "l1": "0 is no penalty.",
+    "l2": "0 is no penalty.",
     "max_iter": "tol, n_iter_no_change and early_stopping end a fit before max_iter epochs.",
+    "n_iter_no_change": "To never stop early, set tol=0 and n_iter_no_change=max_iter.",
     "n_threads": "None uses one thread for a small model, else all that this process may use.",
     "loss_params": "Pass a mapping from names to values: loss_params={'delta': 1.0}.",
+    "output": "Pass the name or the index of an output of the ONNX model, or None.",
     "output_is": "For logits, set output_is='scores'.",
     "pad": "Pass a mapping from input names to the value that fills the end of shorter rows: pad={'input_ids': 0}.",
     "penalty": "Set l1= and l2= for all weights; penalty={'coef': 0.1} penalizes a single weight.",
     "random_state": "Draw a seed from a numpy Generator: random_state=int(generator.integers(2**31)).",
+    "rank": "The default of LoRA is rank=8.",
+    "shuffle": "Pass True or False.",
     "tol": "To never stop early, set tol=0 and n_iter_no_change=max_iter.",
     "validation_fraction": "For a tenth of the rows, set 0.1.",
+    "verbose": "0 prints nothing, 1 shows a progress bar.",
+    "warm_start": "Pass True or False.",
+    "weights": "Pass names or patterns of weights.",
 }
 
 NO_WEIGHT = "Sample weights must contain at least one non-zero number."
@@ -248,6 +278,11 @@ def check_X_y(
     """
     if y is None and not reset and _is_clean(X, estimator, ndim) and dtype.kind == "f":
         return X.astype(dtype, copy=False), None
+    if getattr(getattr(X, "dtype", None), "kind", "") in ("m", "M"):
+        raise DataError(
+            "X contains dates or durations. Convert it to numbers, such as X.astype('datetime64[D]').astype(float) for "
+            "dates in days."
+        )
     if y is not None:
         check_lengths(X, y)
         if ndim == 2:
@@ -345,12 +380,15 @@ def check_lengths(X: Any, y: Any) -> None:
         hint = f" y contains column names. Pass y=X[{(y[0] if len(y) == 1 else y)!r:.80}], and X without them."
     elif targets[1:] == rows[:1]:
         hint = f" y seems to be transposed. Pass {'y.ravel()' if targets[0] == 1 else 'y.T'}."
+    elif len(rows) == 3 and rows[0] == 1 and rows[1] == targets[0]:
+        hint = " Pass X[0], which has the rows."
     elif rows[1:] == targets[:1]:
         hint = " X seems to be transposed. Pass X.T."
     elif len(rows) == 2 and rows[1:] == targets[1:]:
         hint = " y has as many columns as X. train_test_split returns X_train, X_test, y_train, y_test."
     raise DataError(
-        f"Found input variables with inconsistent numbers of samples: X has {rows[0]} rows, y has {targets[0]}.{hint}"
+        f"Found input variables with inconsistent numbers of samples: X has {rows[0]} rows, y has {targets[0]}."
+        f"{hint or ' Pass one target per row, from the same selection of rows.'}"
     )
 
 
@@ -466,10 +504,12 @@ def check_sample_weight(
             "sample_weight must contain one number per row, got a tuple of arrays. Pass a validation set by name: "
             "fit(X, y, X_val=..., y_val=...)."
         )
+    if hasattr(sample_weight, "__next__") or callable(sample_weight):
+        raise DataError(f"sample_weight must be an array with one number per row, got {type(sample_weight).__name__}.")
     kind = np.asarray(sample_weight).dtype.kind
-    texts = [w for w in np.ravel(sample_weight) if isinstance(w, (str, bytes))] if kind in "USO" else []
-    if texts:
-        raise DataError(f"sample_weight must contain one number per row, but contains {str(texts[0])!r:.40}.")
+    others = [w for w in np.ravel(sample_weight) if isinstance(w, (str, bytes, complex))] if kind in "USOc" else []
+    if others:
+        raise DataError(f"sample_weight must contain one number per row, but contains {str(others[0])!r:.40}.")
     weights = _check_sample_weight(sample_weight, X, dtype=dtype, ensure_non_negative=True, **_ZERO_WEIGHTS)
     if keep:
         return weights

@@ -72,21 +72,24 @@ def read(onx: ModelLike, held: dict[str, np.ndarray] | None = None) -> onnx.Mode
         The bytes are not an ONNX model, have no graph, or are damaged; external files are missing, outside the folder
         of the model, or of a model that was not given as a path; or the model is larger than 2 GB.
     """
-    folder = None
+    folder, data = None, b""
     if isinstance(onx, onnx.ModelProto):
         proto = onx
     elif isinstance(onx, (bytes, bytearray)):
-        proto = _parse(bytes(onx), f"{len(onx)} bytes")
+        proto, data = _parse(bytes(onx), f"{len(onx)} bytes"), bytes(onx[:16])
     elif isinstance(onx, (str, os.PathLike)):
         folder = os.path.dirname(os.path.abspath(onx))
-        proto = _parse(_bytes_of_file(onx), repr(os.fspath(onx)))
+        content = _bytes_of_file(onx)
+        proto, data = _parse(content, repr(os.fspath(onx))), content[:16]
     else:
-        estimator = " Convert an estimator with skl2onnx.to_onnx(model, X[:1])." if hasattr(onx, "fit") else ""
-        raise ModelError(f"Expected an onnx.ModelProto, its bytes or a path, got {type(onx).__name__}.{estimator}")
+        remedy = " Convert an estimator with skl2onnx.to_onnx(model, X[:1])." if hasattr(onx, "fit") else ""
+        remedy = " Pass get_trained_onnx() of the fitted estimator." if hasattr(onx, "get_trained_onnx") else remedy
+        raise ModelError(f"Expected an onnx.ModelProto, its bytes or a path, got {type(onx).__name__}.{remedy}")
     with as_model_error("The model cannot be read"):
         messages = check_content(proto, folder, held)
     if not proto.graph.output:
-        raise ModelError("The model has no output: it is empty or truncated.")
+        remedy = "" if isinstance(onx, onnx.ModelProto) else not_a_model(data)
+        raise ModelError(f"The model has no output: it is empty or truncated.{remedy}")
     return normalized(proto, messages)
 
 
@@ -125,7 +128,7 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
     try:
         return onnx.load_model_from_string(data)
     except Exception as e:  # protobuf's DecodeError moved between versions
-        raise ModelError(f"{what} cannot be read as an ONNX model: {e}.{other_format(data) or _DAMAGED}") from e
+        raise ModelError(f"{what} cannot be read as an ONNX model: {e}.{not_a_model(data)}") from e
 
 
 #: The first bytes of files that are mistaken for ONNX models, and the remedies.
@@ -134,6 +137,15 @@ _OTHER_FORMATS = {
     b"PK": "It is a zip archive, as written by PyTorch and Keras. Load it there, and export it to ONNX.",
     b"\x89HDF": "It is an HDF5 file, as written by Keras. Load it there, and export it to ONNX.",
     b"<": "It is a web page or an XML file. The model was not downloaded, or it is not a model.",
+    b"BZh": "It is compressed. Unpack it, for example with bzip2 -d.",
+    b"\xfd7zXZ": "It is compressed. Unpack it, for example with xz -d.",
+    b"\x93NUMPY": "It is an array of numpy. Pass the file of the model.",
+    b"PAR1": "It is a parquet file, which holds rows. Pass it to onnxtrain.rows.from_parquet.",
+    b"GGUF": "It is a GGUF file of weights. Export its original to ONNX.",
+    b"\x89PNG": "It is a picture. Pass the file of the model.",
+    b"%PDF": "It is a PDF document. Pass the file of the model.",
+    b"tree\n": "It is a model of LightGBM. Load it there, and pass the estimator.",
+    b"CBM1": "It is a model of CatBoost. Load it there, and export it to ONNX.",
     b"\x1f\x8b": "It is compressed. Unpack it, for example with gzip -d.",
     b"{": "It is a JSON file, such as a tokenizer or a configuration. Pass the .onnx file beside it.",
     b"version https://git-lfs": "It is a Git LFS pointer. Run git lfs pull.",
@@ -150,9 +162,24 @@ def other_format(data: bytes) -> str:
     """
     if data[8:9] == b"{" and data[9:10] in (b'"', b"}"):
         return " It is a safetensors file: weights without a model. Load them in the model's library, and export it."
+    if data[4:8] == b"ORTM":
+        return " It is a model in the ORT format. Pass the .onnx file from which it was made."
     if data[4:8] == b"TFL3":
         return " It is a TensorFlow Lite model. Export its original to ONNX, for example with tf2onnx."
     return next((f" {remedy}" for start, remedy in _OTHER_FORMATS.items() if data.startswith(start)), "")
+
+
+def not_a_model(data: bytes) -> str:
+    """Return the end of a message about data that is not an ONNX model: its format, or a remedy for damage."""
+    return other_format(data) or _DAMAGED
+
+
+def is_model(data: bytes) -> bool:
+    """Whether data is an ONNX model with a graph."""
+    try:
+        return bool(onnx.load_model_from_string(data).graph.output)
+    except Exception:  # protobuf's DecodeError moved between versions
+        return False
 
 
 def load(onx: ModelLike) -> ir.Model:

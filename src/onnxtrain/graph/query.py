@@ -110,7 +110,7 @@ def values_in(graph: ir.Graph) -> Iterator[ir.Value]:
 def find(values: Iterable[ir.Value], name: str, kind: str, error: type[Exception] = ModelError) -> ir.Value:
     """Return the value named `name`; `kind` (``"input"``, ``"output"``) is for the message."""
     found = {v.name: v for v in values}
-    if name not in found:
+    if not isinstance(name, str) or name not in found:
         raise error(f"The model has no {kind} {name!r}. {did_you_mean(name, [str(n) for n in found])}")
     return found[name]
 

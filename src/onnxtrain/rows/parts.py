@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from numbers import Integral
@@ -127,15 +127,16 @@ class Parts(NoArray):
     classes: Sequence[Any] | None = None
 
     def __post_init__(self) -> None:
+        if not is_parts(self.source):
+            raise ArgumentTypeError(
+                f"Parts expects an object with __len__, n_rows(i) and read(i), got {type(self.source).__name__}. Pass "
+                "rows in memory to fit itself, and files to onnxtrain.rows.from_files(files, read)."
+            )
         for name in ("open_parts", "sample"):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 unit = name.partition("_")[2] or "rows"
-                raise ParameterError(f"{name} must be a positive number of {unit}, got {value!r}.")
-        if not is_parts(self.source):
-            raise ArgumentTypeError(
-                f"Parts expects an object with __len__, n_rows(i) and read(i), got {type(self.source).__name__}."
-            )
+                raise ParameterError(f"{name} must be a positive number of {unit}, got {value!r:.80}.")
         if not len(self):
             raise DataError("There are no parts: the source has length 0.")
 
@@ -242,17 +243,21 @@ def as_parts(X: Any) -> Parts | None:
     ArgumentTypeError
         X is a generator, another iterator, or a function.
     """
-    if not hasattr(X, "shape") and type(X).__module__.startswith(_LOADERS):
+    iterates = hasattr(X, "__iter__") and not any(hasattr(X, name) for name in ("__getitem__", "__next__", "__array__"))
+    of_batches = iterates and not isinstance(X, Set) and not is_parts(X)
+    if not hasattr(X, "shape") and (of_batches or type(X).__module__.startswith(_LOADERS)):
         raise ArgumentTypeError(
             f"X is a {type(X).__name__}, but fit draws batches itself. Pass the rows as arrays, X and y, or as parts, "
             "only a few of which are in memory at a time: onnxtrain.rows.from_files(files, read)."
         )
     if isinstance(X, (Iterator, FunctionType)):
+        kind = type(X).__name__
+        article = "an" if kind[0] in "aeiou" else "a"
         reason = "" if isinstance(X, FunctionType) else ", which can be read only once"
         raise ArgumentTypeError(
-            f"X is a {type(X).__name__}{reason}, but each epoch needs a pass over all rows. Pass parts "
-            "that can be read again: onnxtrain.rows.from_files(files, read), or any object with __len__, n_rows(i) and "
-            "read(i) -> (X, y). For rows that come only once, use partial_fit."
+            f"X is {article} {kind}{reason}, but each epoch needs a pass over all rows. Pass an array or a frame, or "
+            "parts that can be read again: onnxtrain.rows.from_files(files, read), or any object with __len__, "
+            "n_rows(i) and read(i) -> (X, y). For rows that come only once, use partial_fit."
         )
     if isinstance(X, Parts):
         return X

@@ -178,6 +178,9 @@ def from_parquet(
     >>> len(parts), model.feature_names_in_.tolist(), model.score(parts) > 0.95
     (40, ['a', 'b', 'c'], True)
     """
+    for name, value in {"label": label, "columns": columns}.items():
+        if not (value is None or isinstance(value, (str, Iterable))):
+            raise ArgumentTypeError(f"{name} must be a column name or several, got {value!r:.80}.")
     ds = _require("pyarrow", "pyarrow.dataset")
     _require("pandas", "pandas")
     dataset = source if isinstance(source, ds.Dataset) else _dataset(ds, source)
@@ -298,14 +301,16 @@ def _dataset(ds: Any, source: Any) -> Any:
     except FileNotFoundError as e:
         raise FileError(f"There is no file {str(e)!r}. Pass the path of a file or a folder.") from e
     except ValueError as e:  # that of pyarrow for a file of another format
-        raise DataError(f"{source!r:.80} cannot be read as parquet: {e}") from e
+        remedy = "Read other formats with from_files(paths, read)."
+        remedy = "Download it first." if "://" in str(source) else remedy
+        raise DataError(f"{source!r:.80} cannot be read as parquet: {e}. {remedy}") from e
     except _require("pyarrow", "pyarrow").ArrowTypeError as e:
         raise DataError(
             f"{source!r:.80}: a column has one type in the files and another in the names of their folders: {e} Pass "
             "pyarrow.dataset.dataset(paths), which reads no columns from the names of folders."
         ) from e
     if dataset is None or not dataset.files:
-        raise DataError(f"There are no files in {source!r}.")
+        raise DataError(f"There are no files in {source!r:.80}. Pass the path of a file or a folder.")
     return dataset
 
 
@@ -485,7 +490,7 @@ def from_files(
     >>> OrtGradientRegressor(solver="lbfgs").fit(parts).score(parts) > 0.999
     True
     """
-    if isinstance(files, (str, os.PathLike)) or not callable(read):
+    if isinstance(files, (str, os.PathLike)) or not isinstance(files, Iterable) or not callable(read):
         raise ArgumentTypeError(
             f"from_files expects a sequence of files and a function that reads one, got {files!r:.80} and {read!r:.80}."
         )

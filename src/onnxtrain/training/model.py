@@ -100,6 +100,8 @@ def _fitting(names: Sequence[str], word: str, what: str) -> list[str]:
     if not found and not (word.startswith("-") and any(c in plain for c in "*?[")):
         steps = {n.rpartition(".")[0] for n in names} - {""}
         meant = _MEANT.get(plain.casefold(), "")
+        if plain.startswith("!"):
+            meant = f"To leave out weights, begin with a minus: '-{plain[1:]}'. "
         raise WeightError(
             f"{plain!r} is neither a {what} nor a step with one. {meant}{did_you_mean(plain, [*names, *steps])}"
         )
