@@ -108,6 +108,19 @@ def test_a_pipeline_on_columns_of_numbers_is_trained_and_comes_back():
     np.testing.assert_array_equal(model.predict(NUMBERS), model.predict(CHANGES["another order"](NUMBERS)))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_fit_on_an_array_forgets_the_names_of_a_frame(dtype):
+    model = OrtGradientRegressor(max_iter=1).fit(NUMBERS, Y)
+    X = NUMBERS.to_numpy(dtype)[:, :2].copy()
+    model.fit(X, Y)
+    assert (model.n_features_in_, hasattr(model, "feature_names_in_")) == (2, False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.predict(X)
+    with pytest.raises(DataError, match="3 features, but OrtGradientRegressor is expecting 2"):
+        model.partial_fit(NUMBERS.to_numpy(dtype), Y)
+
+
 def test_rows_without_names():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

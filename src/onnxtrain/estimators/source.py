@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import onnx
 import scipy.sparse
-from sklearn.base import is_classifier, is_regressor
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
@@ -251,7 +250,7 @@ def _check_kind(estimator: Any, *, classifies: bool) -> None:
             f"{type(estimator).__name__} {verb} a {kind}, which learns without y, so there is no loss to train it "
             f"with. Pass a regressor or a classifier; a {kind} may precede it in a pipeline."
         )
-    if (is_regressor if classifies else is_classifier)(estimator):
+    if kind == ("regressor" if classifies else "classifier"):
         kind, gives = ("regressor", "numbers") if classifies else ("classifier", "classes")
         raise ParameterError(
             f"{type(estimator).__name__} is a {kind}, which predicts {gives}. Train it with "
