@@ -126,6 +126,11 @@ def test_shapes_that_are_numbers(target):
         assert found == [True, False, True, False, False]  # 12 and 3 numbers, of the others it is not known how many
 
 
+@pytest.mark.parametrize("shape, length", [(("n",), "n"), (("n", 1), "n"), ((1, "n"), "n"), (("n", 3), None)], ids=str)
+def test_a_row_or_column_as_a_vector(shape, length):
+    assert inferred(graph.Builder, "Reshape", [shape], constants=[(-1,)])[1] == [[length]]
+
+
 @pytest.mark.parametrize("target", [(3,), (2, 3), (4, 1), (1, 1, 1), (0, 3)], ids=str)
 def test_shapes_that_are_stretched(target):
     found = [as_onnx("Expand", [shape], constants=[target]) for shape in [(), (1,), (1, 3), ("n", 3), (5,), None]]

@@ -98,6 +98,10 @@ class Learned:
         return ".".join(words)
 
 
+#: Types of members without parts, of which an estimator has the most, such as the losses of its iterations.
+_SCALARS = frozenset({bool, int, float, str, type(None), np.float64, np.int64})
+
+
 def parts(holder: Any) -> list[tuple[Any, Any]]:
     """Return the members of an estimator, list, dictionary or object array, each with its key."""
     if isinstance(holder, dict):
@@ -145,7 +149,7 @@ def inside(estimator: BaseEstimator) -> Iterator[BaseEstimator]:
         if is_estimator(found):
             seen.add(id(found))
             yield found
-        pending.extend(item for _, item in parts(found))
+        pending.extend(item for _, item in parts(found) if type(item) not in _SCALARS)
 
 
 def holds(estimator: BaseEstimator, kinds: type | tuple[type, ...]) -> bool:

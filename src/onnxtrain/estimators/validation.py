@@ -95,7 +95,7 @@ def check_parameters(estimator: Estimator) -> None:
         _check_lora(wanted, estimator)
     elif wanted is not None and not isinstance(wanted, str):
         _check_words(wanted)
-    _check_class_weight(getattr(estimator, "class_weight", None))
+    _check_class_weight(vars(estimator).get("class_weight"))  # a regressor has none, and would make an error message
 
 
 def _check_class_weight(wanted: Any) -> None:

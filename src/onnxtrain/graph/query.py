@@ -96,7 +96,8 @@ def constant(value: ir.Value | None) -> np.ndarray | None:
 
 def holds_graphs(node: ir.Node) -> bool:
     """Whether a node has subgraphs, which may capture values from outside: If, Loop, Scan."""
-    return any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in node.attributes.values())
+    attributes = node.attributes.data.values()  # those of the UserDict itself are looked up one by one
+    return any(a.type in (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS) for a in attributes)
 
 
 def values_in(graph: ir.Graph) -> Iterator[ir.Value]:

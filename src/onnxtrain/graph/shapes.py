@@ -104,11 +104,14 @@ def _gather(node: ir.Node, x: _Operand, indices: _Operand) -> _Found:
 
 
 def _reshape(node: ir.Node, x: _Operand, target: _Operand) -> _Found:
-    """Infer a Reshape to static dimensions, of which one may be -1."""
+    """Infer a Reshape to static dimensions, of which one may be -1, or of a row or column to a vector."""
     wanted, before = constant(target.value), static_shape(x.value)
     if wanted is None or wanted.ndim != 1:
         return None
     after = wanted.tolist()
+    if before is None and after == [-1]:  # of class labels; onnx would leave the length open
+        lengths = [d for d in x.shape if d != 1]
+        return (x.type, ir.Shape(lengths)) if len(lengths) == 1 else None
     if before is not None and after.count(-1) == 1 and 0 not in after:
         rest = -math.prod(after)  # the product of the other dimensions
         after[after.index(-1)] = math.prod(before) // rest

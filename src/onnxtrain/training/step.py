@@ -247,7 +247,8 @@ def _in_place(
     written = {new for _, new in outputs.values()}  # a next value may be the old value of another
 
     def pairs(states: Iterable[State]) -> list[tuple[ir.Value, ir.Value]]:
-        found = [(x.old, outputs[x.new][1]) for x in states if x.old is not None and x.new is not None]
+        # packed weights share their values
+        found = dict.fromkeys((x.old, outputs[x.new][1]) for x in states if x.old is not None and x.new is not None)
         return [(old, new) for old, new in found if old not in written]
 
     tables = [old for old, new in pairs(weights) if rows_may_be_written_over(old, new)]
