@@ -317,6 +317,14 @@ def test_rows_that_depend_on_one_another(kind):
         tuned(onnx.parser.parse_model(text), max_iter=1).fit(1 + X[:, :3] ** 2, y)
 
 
+@pytest.mark.parametrize("draw", ["r = RandomNormalLike <scale = 0.3> (a)", "p = Sigmoid(a) r = Bernoulli(p)"])
+def test_random_outputs_are_refused_with_their_operator(draw):
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[n, 3] a) => (float[n, 1] y)
+    <float[3, 1] W = {{1, 1, 1}}> {{ {draw} h = Add(a, r) y = MatMul(h, W) }}"""
+    with pytest.raises(ModelError, match=r"(RandomNormalLike|Bernoulli) \(node .*\) draws other numbers in each run"):
+        tuned(onnx.parser.parse_model(text), max_iter=1).fit(X[:, :3], y)
+
+
 @pytest.mark.parametrize(
     "choice",
     [

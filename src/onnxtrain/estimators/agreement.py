@@ -59,6 +59,9 @@ _RARE = 1e-3
 #: first if the graph agrees with the original, dynamic quantization of activations by less than the second.
 _MIXED, _MIXED_STEPS = 1e-2, 0.1
 
+#: Operators whose results are random.
+_RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+
 #: The tolerance for results of iterations that end early, such as libsvm's pairwise coupling.
 _APPROXIMATE = 1e-2
 
@@ -374,6 +377,8 @@ def _check_alone(model: TrainedModel, alone: np.ndarray, expected: np.ndarray) -
     original = onnx.load_model_from_string(model.source.rows_first())
     if activation_bits(original) and np.allclose(alone, expected, rtol=0, atol=_MIXED_STEPS * largest, equal_nan=True):
         return
+    if drawn := _random_numbers(original):
+        raise ModelError(f"The output {model.source.model.output!r} of a row is random. {drawn}")
     another_axis = (
         "If the rows of an input are on another axis, set batch_axis={name: axis}. The steps of one sequence are not "
         "rows. Export a network in evaluation mode."
@@ -381,6 +386,19 @@ def _check_alone(model: TrainedModel, alone: np.ndarray, expected: np.ndarray) -
     raise ModelError(
         f"The output {model.source.model.output!r} of a row depends on the other rows of its batch or on their number, "
         f"but batches are drawn at random. {scales_of_batches(original) or _softmax_of_rows(original) + another_axis}"
+    )
+
+
+def _random_numbers(onx: onnx.ModelProto) -> str:
+    """Return which node draws random numbers, and the remedy; else ""."""
+    nodes = graph.nodes_in(onx.graph.node)
+    training = ("Dropout", 3)  # its third input is the mode
+    found = next((n for n in nodes if n.op_type in _RANDOM or (n.op_type, len(n.input)) == training), None)
+    if found is None:
+        return ""
+    return (
+        f"{found.op_type} (node {found.name!r}) draws other numbers in each run. Export the network in evaluation "
+        "mode, or make the random numbers an input."
     )
 
 
@@ -410,7 +428,7 @@ def _compare_with_onnx(
             f"the output {name!r}",
             found[name],
             expected[name],
-            lambda: lost_outputs(onnx.load_model_from_string(original)) or _OTHER_OUTPUT,
+            lambda: _remedy_of_file(onnx.load_model_from_string(original)),
             error=ModelError,
             rough=rough,
             steps=steps,
@@ -433,6 +451,10 @@ def _compare_with_onnx(
     if negated:
         raise ModelError(f"The output {name!r} cannot be trained. {_NEGATED}")
     return doubled
+
+
+def _remedy_of_file(original: onnx.ModelProto) -> str:
+    return lost_outputs(original) or _random_numbers(original) or _OTHER_OUTPUT
 
 
 def _quantized_steps(original: bytes) -> float:
