@@ -80,6 +80,18 @@ KEPT = {
 }
 
 
+@pytest.mark.parametrize("epsilon", ["", ", epsilon = 0.5"])
+def test_group_normalization_before_its_scale_was_per_channel(epsilon):
+    onx = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 18]> groups (float[n, 4, 3] X) => (float[n, 4, 3] Y)
+        <float[2] scale = {{2, -3}}, float[2] b = {{1, 0.5}}>
+        {{ a = Tanh(X) Y = GroupNormalization <num_groups = 2{epsilon}> (a, scale, b) }}"""
+    )
+    X = np.random.default_rng(0).normal(size=(5, 4, 3)).astype(np.float32)
+    np.testing.assert_allclose(run(graph.save(graph.load(onx)), {"X": X})[0], run(onx, {"X": X})[0], atol=1e-5)
+    check_gradient(onx, {"X": X})
+
+
 @pytest.mark.parametrize("node", KEPT.values(), ids=KEPT)
 def test_what_keeps_its_opset(node):
     onx = onnx.parser.parse_model(

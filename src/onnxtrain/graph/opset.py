@@ -20,6 +20,9 @@ _SCAN_WITHOUT_BATCH = 9
 #: Since this opset the lengths and the value of Pad are operands.
 _PAD_WITH_TENSORS = 11
 
+#: Before this opset GroupNormalization had a scale and a bias per group; onnx's converter ignores the difference.
+_GROUPS_WITH_CHANNELS = 21
+
 #: Since this IR version initializers need not be inputs; onnxruntime also accepts older files that do not list them.
 _IR_UNLISTED = 4
 
@@ -60,6 +63,8 @@ def _raised(proto: onnx.ModelProto, found: int) -> onnx.ModelProto:
             f"Scan of opset {found} has a batch axis, which later opsets do not have. "
             "Export the model with a later opset."
         )
+    if found < _GROUPS_WITH_CHANNELS:
+        _normalize_groups_as_channels(proto.graph)
     refuse_negative(proto)  # the converter infers shapes
     if not {w.name for w in proto.graph.initializer} <= {value.name for value in proto.graph.input}:
         proto.ir_version = max(proto.ir_version, _IR_UNLISTED)  # otherwise the converter ignores them
@@ -73,6 +78,31 @@ def _raised(proto: onnx.ModelProto, found: int) -> onnx.ModelProto:
     assign(converted.graph.value_info, proto.graph.value_info)
     assign(converted.graph.output, proto.graph.output)
     return converted
+
+
+def _normalize_groups_as_channels(graph: onnx.GraphProto) -> None:
+    """Replace GroupNormalization with a scale per group, in place, by InstanceNormalization of the groups."""
+    nodes = []
+    for node in graph.node:
+        for body in bodies_of(node):
+            _normalize_groups_as_channels(body)
+        if node.op_type != "GroupNormalization" or node.domain:
+            nodes.append(node)
+            continue
+        x, *per_group = node.input
+        y = node.output[0]
+        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+        grouped_shape = onnx.numpy_helper.from_array(np.array([0, attributes.pop("num_groups"), -1], np.int64))
+        nodes += [
+            onnx.helper.make_node("Shape", [x], [f"{y}/groups/shape_before"]),
+            onnx.helper.make_node("Constant", [], [f"{y}/groups/shape"], value=grouped_shape),
+            onnx.helper.make_node("Reshape", [x, f"{y}/groups/shape"], [f"{y}/groups/x"]),
+            onnx.helper.make_node(
+                "InstanceNormalization", [f"{y}/groups/x", *per_group], [f"{y}/groups/y"], node.name, **attributes
+            ),
+            onnx.helper.make_node("Reshape", [f"{y}/groups/y", f"{y}/groups/shape_before"], [y]),
+        ]
+    assign(graph.node, nodes)
 
 
 def _leave_out_zeros_of_pad(graph: onnx.GraphProto) -> None:
