@@ -608,11 +608,18 @@ def test_what_the_exporter_left_out_is_named(name):
         fitted(onx)
 
 
+#: A value that the exporter folded from f.weight by moving its elements, and all values from which it was folded.
+MOVED = {
+    "a weight in the shape of rows": ("val_8", ["f.weight", "tanh", "val_1", "x"]),
+    "an embedding at the positions arange + offset": ("embedding_1", ["f.weight", "add_4", "arange", "unsqueeze"]),
+}
+
+
 @pytest.mark.filterwarnings("error", "ignore:.*max_iter")
-def test_a_weight_in_the_shape_of_rows_is_not_precomputed():
+@pytest.mark.parametrize("name, sources", MOVED.values(), ids=MOVED)
+def test_a_value_with_the_elements_of_a_parameter_is_not_precomputed(name, sources):
     operations = {"Y": ("f", "bilinear.default](args = (%tanh, %x, %p_f_weight))")}
-    sources = {"val_8": ["f.weight", "tanh", "val_1", "x"]}
-    onx = of_dynamo("tanh = Tanh(X) Y = MatMul(tanh, val_8)", "f.weight", operations, sources, val_8=W)
+    onx = of_dynamo(f"tanh = Tanh(X) Y = MatMul(tanh, {name})", "f.weight", operations, {name: sources}, **{name: W})
     onx.graph.metadata_props[0].value = onx.graph.metadata_props[0].value.replace("X: USER", "x: USER")
     fitted(onx)
 

@@ -291,8 +291,14 @@ def _computed_in_advance(module: Module) -> list[str]:
         for name, sources in module.folded.items()
         if name in module.initializers
         and not parameters.isdisjoint(sources)
-        and not all(x in others or _MOVES.fullmatch(x) for x in (name, *sources))
+        and not all(x in others or _MOVES.fullmatch(x) or _is_position(x, name, sources) for x in (name, *sources))
     ]
+
+
+def _is_position(value: str, name: str, sources: Collection[str]) -> bool:
+    """Whether a value is arange + offset, the positions at which an embedding was read."""
+    read = re.fullmatch(r"embedding(_\d+)?", name) and any(re.fullmatch(r"arange(_\d+)?", x) for x in sources)
+    return bool(read and re.fullmatch(r"add(_\d+)?", value))
 
 
 def _stem(name: str) -> str:
