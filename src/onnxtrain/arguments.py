@@ -206,7 +206,7 @@ class NamesItsParameters:
 class SetsItsParameters(NamesItsParameters):
     """The same for an estimator of scikit-learn, which also has ``set_params``."""
 
-    def set_params(self, **params: Any) -> Self:
+    def set_params(self, *unnamed: Any, **params: Any) -> Self:
         """Set parameters of this object, or of a nested object: ``estimator__alpha=1``.
 
         They take effect at the next ``fit`` or ``partial_fit``; until then, the predictions, losses and gradients of a
@@ -216,6 +216,8 @@ class SetsItsParameters(NamesItsParameters):
 
         Parameters
         ----------
+        *unnamed : object
+            Not used: a value without a name is an error.
         **params : dict
             The values, by name.
 
@@ -226,6 +228,8 @@ class SetsItsParameters(NamesItsParameters):
 
         Raises
         ------
+        ArgumentTypeError
+            A value has no name.
         ParameterError
             A parameter is unknown; the message proposes one.
 
@@ -236,6 +240,11 @@ class SetsItsParameters(NamesItsParameters):
         >>> OrtGradientRegressor(Ridge()).set_params(max_iter=5, estimator__alpha=2.0)
         OrtGradientRegressor(estimator=Ridge(alpha=2.0), max_iter=5)
         """
+        if unnamed:
+            raise ArgumentTypeError(
+                f"set_params takes parameters by name, set_params(l2=0.1), got {unnamed[0]!r:.80}. Pass a dictionary "
+                "as set_params(**parameters)."
+            )
         signature = _signature(type(self))
         for key in params:
             if signature.unknown([key.partition("__")[0]]):

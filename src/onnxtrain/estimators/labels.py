@@ -111,6 +111,11 @@ class Labels(Targets):
     def _all_classes(self, labels: np.ndarray) -> np.ndarray:
         """Return all classes: those of the labels, or those given to ``partial_fit``."""
         found = np.unique(labels)
+        if self.ignore_index not in (None, -100) and self.ignore_index in found.tolist():
+            raise DataError(
+                f"ignore_index={self.ignore_index!r} applies to labels with positions, but y has one label per row. "
+                f"Leave these rows out: fit(X[y != {self.ignore_index!r}], y[y != {self.ignore_index!r}])."
+            )
         if self.to_come is None:
             return found
         if len(others := np.setdiff1d(found, self.to_come)):

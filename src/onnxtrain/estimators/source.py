@@ -215,6 +215,9 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
         raise ParameterError(
             f"estimator is a {search} around an {name}. Put the search outside: {search}({name}(...), ...)."
         )
+    if isinstance(estimator, Pipeline) and (kinds := [step for _, step in estimator.steps if isinstance(step, type)]):
+        name = kinds[0].__name__
+        raise ParameterError(f"A step of the pipeline must be an instance, got the class {name}. Pass {name}().")
     if is_estimator(estimator) and hasattr(estimator, "fit"):
         if classifies is not None:
             _check_kind(estimator, classifies=classifies)

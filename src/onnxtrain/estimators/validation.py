@@ -52,7 +52,7 @@ PARAMETERS: dict[str, list[Any]] = {
     "validation_fraction": [Interval(Real, 0, 1, closed="neither")],
     "clip_norm": [Interval(Real, 0, None, closed="neither"), None],
     "warm_start": ["boolean"],
-    "n_threads": [Interval(Integral, 1, None, closed="left"), None],
+    "n_threads": [Interval(Integral, 1, 1024, closed="both"), None],  # a million threads take minutes to start
     "dtype": [StrOptions({"float32", "float64", "float16", "bfloat16"})],
     "gradient_builder": [StrOptions({"builtin", "onnxruntime-training"})],
     "output": [str, Integral, None],

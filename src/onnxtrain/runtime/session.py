@@ -342,6 +342,8 @@ def run_session(
 _REMEDIES = {
     "Unknown Category": " X has a category that the encoder was not fitted on. OneHotEncoder(handle_unknown='ignore') "
     "takes any.",
+    "Attempting to broadcast": " Two inputs or results have different lengths. Pass the inputs of a row, such as token "
+    "ids and their mask, with the same length.",
     "indices element out of data bounds": " An index selects a row of a table in the model, which has fewer rows. Use "
     "the tokenizer or the encoding that the model was trained with.",
 }
