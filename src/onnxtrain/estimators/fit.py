@@ -393,7 +393,8 @@ def _with_output_known(estimator: OrtGradientEstimator, source: Source, rows: Ro
         source = settled(source, rows.X, rows.form, reading)
     if source.original is not None:
         check_axes(source.model, rows.y, positional=reading.target is not None)
-    check_class_axis(source.model, estimator.class_axis)
+    if estimator.class_axis is not None:
+        check_class_axis(source.model, estimator.class_axis)
     if estimator.verbose:
         _report(source, of_rows=of_rows and reading.labels)
     return source

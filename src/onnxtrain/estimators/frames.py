@@ -121,7 +121,7 @@ class InputForm:
         A fitted estimator accepts the columns of a frame if `original`, the user's estimator, accepts them.
         """
         _check_kind(estimator, X)
-        X, y = self._as_only_column(X), not_nullable(y)
+        X, y = self._as_only_column(X) if self.by_name else X, not_nullable(y)
         if isinstance(X, (list, tuple)) and X and isinstance(X[0], Mapping):
             columns = "{name: [row[name] for row in X] for name in X[0]}" if self.shapes else "pandas.DataFrame(X)"
             raise DataError(f"X is a list of dictionaries, one per row. Pass the columns of all rows: X = {columns}.")
@@ -155,7 +155,7 @@ class InputForm:
 
     def _as_only_column(self, X: Any) -> Any:
         """Return X by input name if the model's only input has one entry per row; otherwise return X as it is."""
-        if not self.by_name or list(self.shapes.values()) != [()] or isinstance(X, (Mapping, Inputs)):
+        if list(self.shapes.values()) != [()] or isinstance(X, (Mapping, Inputs)):
             return X
         (name,) = self.shapes
         return X if is_frame(X) and name in X.columns else {name: X}

@@ -222,9 +222,9 @@ def check_axes(model: TrainableModel, y: np.ndarray, *, positional: bool) -> Non
     )
 
 
-def check_class_axis(model: TrainableModel, class_axis: int | None) -> None:
+def check_class_axis(model: TrainableModel, class_axis: int) -> None:
     """Raise a ParameterError if `class_axis` is set but the output has no positions."""
-    if class_axis is not None and not model.positional:
+    if not model.positional:
         raise ParameterError(
             f"class_axis={class_axis} applies to outputs with three or more axes, but the output {model.output!r} has "
             "one result per row. Set class_axis=None."

@@ -95,13 +95,13 @@ def check_parameters(estimator: Estimator) -> None:
         _check_lora(wanted, estimator)
     elif wanted is not None and not isinstance(wanted, str):
         _check_words(wanted)
-    _check_class_weight(vars(estimator).get("class_weight"))  # a regressor has none, and would make an error message
+    class_weight = vars(estimator).get("class_weight")  # a regressor has none, and would make an error message
+    if class_weight is not None and not isinstance(class_weight, str):
+        _check_class_weight(class_weight)
 
 
 def _check_class_weight(wanted: Any) -> None:
     """Check that class weights are finite and not negative; a negative weight would make a class less likely."""
-    if wanted is None or isinstance(wanted, str):
-        return
     for of_label in wanted if isinstance(wanted, list) else [wanted]:
         if not isinstance(of_label, Mapping):
             raise ParameterError(
