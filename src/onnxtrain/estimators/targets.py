@@ -155,7 +155,7 @@ class Values(Targets):
             )
         if not self.positional and self.dtype == "float32":
             warn_of_lost_targets(y)
-        return replace(self, n_axes=y.ndim)
+        return self if y.ndim == self.n_axes else replace(self, n_axes=y.ndim)
 
     def encode(self, y: np.ndarray, model: TrainedModel) -> np.ndarray:
         """Return the targets as (n, k); raise if the loss does not accept them."""

@@ -133,9 +133,11 @@ class TrainedModel:
     def cut(self, data: TrainingData, n_epochs: int) -> tuple[TrainedModel, TrainingData]:
         """Compute the frozen front once if that pays; return the model with its cut, and the rows for the rest."""
         found = split_at_weights(self.objective, data, n_epochs, self._place(data), always=self.form.by_name)
+        cut, rest = (None, data) if found is None else found
+        if cut is None and self.front is None and not self.form.shapes:
+            return self, data
         fitted = {name: x.shape[1:] for name, x in data.features.items()} if self.form.shapes else {}
-        cut, data = (None, data) if found is None else found
-        return replace(self, front=cut, form=replace(self.form, fitted=fitted)), data
+        return replace(self, front=cut, form=replace(self.form, fitted=fitted)), rest
 
     def behind_front(self, data: TrainingData) -> tuple[TrainedModel, TrainingData]:
         """Return the model and further rows after its front; a model with string inputs is cut if it was not."""

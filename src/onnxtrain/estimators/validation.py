@@ -455,7 +455,7 @@ def warn_of_rounding(X: Features) -> None:
     found = np.asarray(X.iloc[::every] if is_frame(X) else X[::every])
     if found.dtype.kind not in "fiu" or found.dtype == np.float32:
         return
-    rounding = _rounding(found)
+    rounding, _ = _rounding(found)
     columns = np.flatnonzero(rounding > _COARSE).tolist()
     if columns:
         warn(
@@ -465,14 +465,15 @@ def warn_of_rounding(X: Features) -> None:
         )
 
 
-def _rounding(values: np.ndarray) -> np.ndarray:
-    """Return, for each column, the largest error of rounding to float32 relative to its range; 0 if constant."""
+def _rounding(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the largest error of rounding each column to float32, relative to its range, and the ranges."""
     given = values.astype(np.float64)
     with np.errstate(over="ignore", under="ignore"):
         lost = np.abs(given - given.astype(np.float32)).max(axis=0)
-    spread: np.ndarray = np.ptp(given, axis=0)
-    varies = spread > _CONSTANT * np.abs(given).max(axis=0)
-    return np.divide(lost, spread, out=np.zeros_like(spread), where=varies)
+    low, high = given.min(axis=0), given.max(axis=0)
+    spread = high - low
+    varies = spread > _CONSTANT * np.maximum(-low, high)  # the error of a constant column is 0
+    return np.divide(lost, spread, out=np.zeros_like(spread), where=varies), spread
 
 
 def warn_of_lost_targets(y: np.ndarray) -> None:
@@ -481,8 +482,7 @@ def warn_of_lost_targets(y: np.ndarray) -> None:
     found = np.asarray(y[::every]).reshape(len(y[::every]), -1)
     if found.dtype.kind not in "fiu" or not found.size:
         return
-    rounding = float(_rounding(found).max())
-    spread = float(np.max(np.ptp(found.astype(np.float64), axis=0)))
+    rounding, spread = (float(of_column.max()) for of_column in _rounding(found))
     if not math.isfinite(rounding):
         return  # the fit raises an error for this
     if rounding > _COARSE:

@@ -213,9 +213,10 @@ class Place:
         """Return the place for a graph with the given number of multiplications per run."""
         return replace(self, n_threads=threads_for(multiplications, self.n_threads))
 
-    def for_results(self, n_bytes: int) -> Place:
+    def for_results(self, n_bytes: float) -> Place:
         """Return the place for a graph with results of `n_bytes` per run; large results are not held twice."""
-        return replace(self, planned=n_bytes <= _LARGE)
+        planned = n_bytes <= _LARGE
+        return self if planned == self.planned else replace(self, planned=planned)
 
     def open(
         self, onx: bytes, *, shared: bool = True, captured: bool = False, thorough: bool = True

@@ -50,6 +50,7 @@ class BoundStep:
         update: UpdateGraph | None = None,
     ):
         self._step, self._place, device = step, place, place.device
+        self._capabilities = device.capabilities
         self._inputs = {name: device.buffer(array) for name, array in inputs.items()}
         self._last = {name: device.buffer(array) for name, array in last.items()}
         zeros = {"loss_sum": np.zeros((1, 1), step.dtype.numpy())}
@@ -72,7 +73,7 @@ class BoundStep:
         self._places = _places(step.weights), _places(step.slots)
         self._turn = 0
         # a run that fails while it is recorded is repeated, which would add its gradients twice
-        self._open(captured=device.capabilities.records_runs and step.gathered and update is None)
+        self._open(captured=self._capabilities.records_runs and step.gathered and update is None)
 
     def _open(self, *, captured: bool) -> None:
         self._captured = captured
@@ -84,13 +85,14 @@ class BoundStep:
         """Return the session for batches of `length` rows, None for any number; it is opened at its first use."""
         if length not in self._sessions:
             onx = self._step.onnx if length is None else self._step.of_length(length)
-            thorough = self._place.device.capabilities.thorough
-            self._sessions[length] = self._place.open(onx, captured=self._captured, thorough=thorough)
+            self._sessions[length] = self._place.open(
+                onx, captured=self._captured, thorough=self._capabilities.thorough
+            )
         return self._sessions[length]
 
     def _length(self, inputs: Mapping[str, Buffer]) -> int | None:
         """Return the number of rows of the bound batch, or None if sessions of the device take any number."""
-        if not self._place.device.capabilities.constant_batch:
+        if not self._capabilities.constant_batch:
             return None
         name, axis = next(iter(self._step.batch_inputs.items()))
         return int(inputs[name].value.shape()[axis])
@@ -104,7 +106,7 @@ class BoundStep:
         inputs = self._inputs | self._last if last else self._inputs
         length = self._length(inputs)
         which = self._turn, last, length
-        if which not in self._runs or not self._place.device.capabilities.keeps_bindings:
+        if which not in self._runs or not self._capabilities.keeps_bindings:
             read, write = self._buffers[self._turn], self._buffers[1 - self._turn]
             session = self._session(length)
             binding = session.io_binding()

@@ -279,7 +279,9 @@ def fill_slots(state: TrainingState, step: StepGraph | UpdateGraph, optimizer: O
     for name, slot in step.slots:
         if (name, slot) not in slots:
             w = state.weights[name]
-            slots[name, slot] = np.broadcast_to(np.array(optimizer.initial(slot), w.dtype), w.shape)  # takes no memory
+            # takes no memory, like broadcast_to, which takes half as long as a step of a small model
+            one = np.array(optimizer.initial(slot), w.dtype)
+            slots[name, slot] = np.ndarray(w.shape, w.dtype, one, strides=(0,) * w.ndim)
     state.slots = slots
 
 
@@ -320,10 +322,13 @@ class StepLoop:
         self.n_steps = -(-self.n_batches // settings.accumulate)  # of an epoch
         self._step_of = np.arange(self.n_batches) // settings.accumulate  # of each batch of an epoch
         # whether an update follows a batch of an epoch: the last one of a step
-        self._updates = ((np.diff(self._step_of, append=self.n_steps) > 0) & (self.update is not None)).tolist()
-        work = self.batch_size * self.step.multiplications + self.step.fixed_cost
-        place = settings.place.for_work(work).for_results(self.batch_size * data.bytes_of_scores)
-        self.place = replace(place, planned=place.planned and not self._large)  # results are large, too
+        self._updates = [False] * self.n_batches
+        if self.update is not None:
+            self._updates = (np.diff(self._step_of, append=self.n_steps) > 0).tolist()
+        place = settings.place.for_work(self.batch_size * self.step.multiplications + self.step.fixed_cost)
+        # the results of a step with large weights are large, too
+        n_bytes = math.inf if self._large else self.batch_size * data.bytes_of_scores
+        self.place = place.for_results(n_bytes)
         fill_slots(state, self.update or self.step, self.optimizer)
         self._rows = np.empty(0, np.int64) if self._at_hand is None else self._at_hand.rows
         self._counters = ("loss_sum",) if self._at_hand is None else ("loss_sum", "offset")  # 0 as an epoch begins
@@ -465,7 +470,8 @@ class StepLoop:
         steps = range(self.state.step, min(self.state.step + self._n_ahead, self._last_step + 1))
         self._rates = [self.settings.schedule(step - first, n_planned, self.state.plateaus) for step in steps]
         self._behind, self._plateaus = 0, self.state.plateaus
-        scalars = self.optimizer.scalar_table(self._rates, np.subtract(steps, self.state.slots_step - 1))
+        since = 1 - self.state.slots_step
+        scalars = self.optimizer.scalar_table(self._rates, np.arange(steps.start + since, steps.stop + since))
         n_epochs = self._n_ahead // self.n_steps
         of_row = (np.arange(n_epochs)[:, None] * self.n_steps + self._step_of).ravel()
         of_row = of_row[of_row < len(steps)]
