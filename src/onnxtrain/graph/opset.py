@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import onnx
@@ -11,7 +11,7 @@ import onnx.version_converter
 
 from onnxtrain.errors import ModelError
 from onnxtrain.graph.inference import infer_types, refuse_negative
-from onnxtrain.graph.query import assign, bodies_of
+from onnxtrain.graph.query import assign, bodies_of, nodes_in
 from onnxtrain.opsets import OPSET, WIDENED_SINCE, changed_operators, has_newer_types, only_widened
 
 #: Before this opset Scan had a batch axis; onnx's converter ignores the difference.
@@ -20,8 +20,9 @@ _SCAN_WITHOUT_BATCH = 9
 #: Since this opset the lengths and the value of Pad are operands.
 _PAD_WITH_TENSORS = 11
 
-#: Before this opset GroupNormalization had a scale and a bias per group; onnx's converter ignores the difference.
-_GROUPS_WITH_CHANNELS = 21
+#: Before this opset pixels of Resize had no offset of a half, and the nearest was the one before it, or behind it for
+#: smaller images; onnx's converter ignores the difference.
+_RESIZE_WITH_OFFSETS = 11
 
 #: Since this IR version initializers need not be inputs; onnxruntime also accepts older files that do not list them.
 _IR_UNLISTED = 4
@@ -63,8 +64,7 @@ def _raised(proto: onnx.ModelProto, found: int) -> onnx.ModelProto:
             f"Scan of opset {found} has a batch axis, which later opsets do not have. "
             "Export the model with a later opset."
         )
-    if found < _GROUPS_WITH_CHANNELS:
-        _normalize_groups_as_channels(proto.graph)
+    _keep_meaning(proto.graph, found)
     refuse_negative(proto)  # the converter infers shapes
     if not {w.name for w in proto.graph.initializer} <= {value.name for value in proto.graph.input}:
         proto.ir_version = max(proto.ir_version, _IR_UNLISTED)  # otherwise the converter ignores them
@@ -74,35 +74,77 @@ def _raised(proto: onnx.ModelProto, found: int) -> onnx.ModelProto:
         raise ModelError(f"Opset {found} cannot be converted to {OPSET}: {e}") from e
     if found < _PAD_WITH_TENSORS:
         _leave_out_zeros_of_pad(converted.graph)
+    if found < _RESIZE_WITH_OFFSETS:
+        _resize_without_offsets(converted.graph)
     # removes the shapes that the converter infers; ours are inferred later
     assign(converted.graph.value_info, proto.graph.value_info)
     assign(converted.graph.output, proto.graph.output)
     return converted
 
 
-def _normalize_groups_as_channels(graph: onnx.GraphProto) -> None:
-    """Replace GroupNormalization with a scale per group, in place, by InstanceNormalization of the groups."""
-    nodes = []
+def _keep_meaning(graph: onnx.GraphProto, found: int) -> None:
+    """Replace nodes whose meaning changed after the opset `found`, in place, if onnx's converter ignores the change."""
+    nodes: list[onnx.NodeProto] = []
     for node in graph.node:
         for body in bodies_of(node):
-            _normalize_groups_as_channels(body)
-        if node.op_type != "GroupNormalization" or node.domain:
-            nodes.append(node)
-            continue
-        x, *per_group = node.input
-        y = node.output[0]
-        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-        grouped_shape = onnx.numpy_helper.from_array(np.array([0, attributes.pop("num_groups"), -1], np.int64))
-        nodes += [
-            onnx.helper.make_node("Shape", [x], [f"{y}/groups/shape_before"]),
-            onnx.helper.make_node("Constant", [], [f"{y}/groups/shape"], value=grouped_shape),
-            onnx.helper.make_node("Reshape", [x, f"{y}/groups/shape"], [f"{y}/groups/x"]),
-            onnx.helper.make_node(
-                "InstanceNormalization", [f"{y}/groups/x", *per_group], [f"{y}/groups/y"], node.name, **attributes
-            ),
-            onnx.helper.make_node("Reshape", [f"{y}/groups/y", f"{y}/groups/shape_before"], [y]),
-        ]
+            _keep_meaning(body, found)
+        opsets, rewritten = _CHANGED_AFTER.get(node.op_type, (range(0), _grouped))
+        nodes += rewritten(node) if found in opsets and not node.domain else [node]
     assign(graph.node, nodes)
+
+
+def _grouped(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Return GroupNormalization with a scale and a bias per group as InstanceNormalization of the groups."""
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    groups = np.array([0, attributes.pop("num_groups", 1), -1], np.int64)
+    x, *per_group = node.input
+    grouped, normalized = (f"{node.output[0]}/groups/{name}" for name in ("x", "y"))
+    return [
+        onnx.helper.make_node("Constant", [], [f"{grouped}/shape"], value=onnx.numpy_helper.from_array(groups)),
+        onnx.helper.make_node("Reshape", [x, f"{grouped}/shape"], [grouped]),
+        onnx.helper.make_node("InstanceNormalization", [grouped, *per_group], [normalized], node.name, **attributes),
+        *_in_shape_of(x, normalized, node.output[0]),
+    ]
+
+
+def _of_matrix(node: onnx.NodeProto) -> list[onnx.NodeProto]:
+    """Return Hardmax over all axes from `axis` as Hardmax of the rows of a matrix."""
+    axis = next((a.i for a in node.attribute if a.name == "axis"), 1)
+    x, y = node.input[0], node.output[0]
+    return [
+        onnx.helper.make_node("Flatten", [x], [f"{y}/matrix/x"], axis=axis),
+        onnx.helper.make_node("Hardmax", [f"{y}/matrix/x"], [f"{y}/matrix/y"], node.name, axis=1),
+        *_in_shape_of(x, f"{y}/matrix/y", y),
+    ]
+
+
+def _in_shape_of(x: str, value: str, result: str) -> list[onnx.NodeProto]:
+    shape = f"{value}/shape"
+    return [onnx.helper.make_node("Shape", [x], [shape]), onnx.helper.make_node("Reshape", [value, shape], [result])]
+
+
+#: Operators whose change of meaning onnx's converter ignores: the opsets of the old meaning, and the function that
+#: writes it at later opsets.
+_CHANGED_AFTER: dict[str, tuple[range, Callable[[onnx.NodeProto], list[onnx.NodeProto]]]] = {
+    "GroupNormalization": (range(18, 21), _grouped),
+    "Hardmax": (range(1, 13), _of_matrix),
+}
+
+
+def _resize_without_offsets(graph: onnx.GraphProto) -> None:
+    """Set the coordinates of each Resize, in place, to those of its older opset."""
+    scales = {w.name: w for w in graph.initializer}
+    scales |= {n.output[0]: n.attribute[0].t for n in graph.node if n.op_type == "Constant"}
+    for node in nodes_in(graph.node):
+        if node.op_type == "Resize" and len(node.input) > 2:
+            scale = scales.get(node.input[2])
+            smaller = scale is not None and bool(np.any(onnx.numpy_helper.to_array(scale) < 1))
+            node.attribute.extend(
+                [
+                    onnx.helper.make_attribute("coordinate_transformation_mode", "asymmetric"),
+                    onnx.helper.make_attribute("nearest_mode", "ceil" if smaller else "floor"),
+                ]
+            )
 
 
 def _leave_out_zeros_of_pad(graph: onnx.GraphProto) -> None:
