@@ -55,6 +55,7 @@ def test_memory_beside_a_small_matrix_is_small():
     assert inputs["coef"] is tuned.weights_["coef"]  # a session would hold the column sixteen times
     rows = tuned._trained.data(X, np.zeros((300, 1), np.int64))
     assert rows.dense_at_once * 4 * 70_000 <= 2**22
+    assert rows.rows_at_once == rows.dense_at_once  # 16 rows of 4 bytes and 70,000 columns, as predict takes, are more
 
 
 @pytest.mark.parametrize("weighted", [False, True])

@@ -278,7 +278,7 @@ class TrainingData:
     @property
     def rows_at_once(self) -> int:
         """The number of rows to evaluate together, outside training."""
-        return min(rows_at_once(self.features, self.dtypes), most_rows(self.bytes_of_scores))
+        return min(rows_at_once(self.features, self.dtypes), most_rows(self.bytes_of_scores), self.dense_at_once)
 
     @property
     def bytes_of_scores(self) -> int:
