@@ -139,6 +139,13 @@ class HasNoItems(NamesItsAttributes):
         )
 
 
+class Named(dict[str, Any]):
+    """A dictionary whose KeyError proposes a key."""
+
+    def __missing__(self, key: object) -> NoReturn:
+        raise KeyError(f"There is no {key!r}. {did_you_mean(key, self)}")
+
+
 def of_module(
     module: str, known: Sequence[str], remedies: Mapping[str, str] = MappingProxyType({})
 ) -> Callable[[str], NoReturn]:

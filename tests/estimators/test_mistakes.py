@@ -1776,6 +1776,13 @@ ATTRIBUTES = [
     (lambda r: r.history_.val_loss, "History has no attribute 'val_loss'. Use validation_loss."),
     (lambda r: r.history_.losses, "History has no attribute 'losses'. Did you mean 'loss'? Known: "),
     (lambda _: R(max_iter=1).fit(X, y, callback=lambda info: info.lr), "EpochInfo has no attribute 'lr'. Known: epoch"),
+    (lambda r: LossCurveDisplay([1.0, 0.5]).show(), "Use matplotlib.pyplot.show(); a notebook shows the figure."),
+    (lambda r: r.weights_["coeff"], "There is no 'coeff'. Did you mean 'coef'? Known: coef, intercept."),
+    (lambda r: r.get_training_graphs()["steps"], "There is no 'steps'. Did you mean 'step'? Known: "),
+    (
+        lambda _: R(make_pipeline(FunctionTransformer(np.sign), Ridge()), max_iter=0).fit(X, y).coef_,
+        "Pipeline has no coef_. Use weights_ for the trained weights.",
+    ),
     (lambda _: Inputs(a=[1]).b, "Inputs has no attribute 'b'. Known: keys, shape."),
     (lambda _: Inputs(a=[1])[1], "Rows are selected by indices from 0 to 0, slices or a mask, got 1."),
     (lambda _: Inputs(a={1}), "The input 'a' must have rows, got {1}."),
@@ -1809,7 +1816,7 @@ def test_the_answer_says_what_was_found_and_what_to_do(call, error, message, fit
 
 @pytest.mark.parametrize("call, message", ATTRIBUTES, ids=[row[1][:60] for row in ATTRIBUTES])
 def test_an_unknown_attribute_is_answered_with_ours(call, message, fitted):
-    with pytest.raises((AttributeError, IndexError, OnnxTrainError)) as e:
+    with pytest.raises((AttributeError, LookupError, OnnxTrainError)) as e:
         call(fitted)
     assert message in str(e.value)
 

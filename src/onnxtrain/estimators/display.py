@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -12,6 +13,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.arguments import lists_its_arguments
+from onnxtrain.attributes import NamesItsAttributes
 from onnxtrain.errors import ArgumentTypeError, DependencyError, ParameterError
 from onnxtrain.estimators.protocols import Estimator
 from onnxtrain.training.state import EpochInfo
@@ -53,7 +55,17 @@ def _trained(model: Any) -> Estimator:
     return found
 
 
-class LossCurveDisplay:
+#: What to use instead of methods of figures.
+_OF_FIGURES = MappingProxyType(
+    {
+        "save": "Use figure_.savefig(path).",
+        "savefig": "Use figure_.savefig(path).",
+        "show": "Use matplotlib.pyplot.show(); a notebook shows the figure.",
+    }
+)
+
+
+class LossCurveDisplay(NamesItsAttributes):
     """A plot of the training loss per epoch and, if present, of the validation loss and the learning rate.
 
     Parameters
@@ -82,6 +94,8 @@ class LossCurveDisplay:
     >>> len(LossCurveDisplay.from_estimator(model).lines_[0].get_xdata())
     4
     """
+
+    _remedies = _OF_FIGURES
 
     def __init__(
         self,
@@ -181,7 +195,7 @@ class LossCurveDisplay:
         return axes
 
 
-class WeightsDisplay:
+class WeightsDisplay(NamesItsAttributes):
     """A box plot of the distribution of each trained weight.
 
     Parameters
@@ -204,6 +218,8 @@ class WeightsDisplay:
     >>> [label.get_text() for label in WeightsDisplay.from_estimator(model).ax_.get_xticklabels()]
     ['coef', 'intercept']
     """
+
+    _remedies = _OF_FIGURES
 
     def __init__(self, weights: Mapping[str, np.ndarray]):
         if not isinstance(weights, Mapping):

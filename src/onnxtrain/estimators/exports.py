@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.arguments import names_its_arguments
+from onnxtrain.attributes import Named
 from onnxtrain.errors import ArgumentTypeError, ParameterError
 from onnxtrain.estimators import deferred
 from onnxtrain.estimators.base import OrtGradientEstimator
@@ -208,7 +209,7 @@ class ExportableEstimator(OrtGradientEstimator):
         (2.0, -2.0)
         """
         check_is_fitted(self)
-        return deferred.graphs.training_graphs(self)
+        return Named(deferred.graphs.training_graphs(self))
 
     @names_its_arguments
     def load_training_state(self, state: str | os.PathLike | Mapping[str, ArrayLike]) -> Self:

@@ -120,7 +120,10 @@ class InspectableEstimator(OrtGradientEstimator):
         """
         if not self.__sklearn_is_fitted__():
             raise AttributeError(f"{type(self).__name__} has no weights_ before it is fitted. Call fit first.")
-        self._trained = self._trained.to_be_shown()
+        model = self._trained.to_be_shown()
+        if self._state.weights is self._trained.weights:  # training continues from the dictionary that is returned
+            self._state.weights = model.weights
+        self._trained = model
         return self._trained.weights
 
     @property
@@ -211,7 +214,10 @@ class InspectableEstimator(OrtGradientEstimator):
             )
         if not hasattr(estimator, name):
             raise AttributeError(f"{type(estimator).__name__} has no {name}. Use weights_ for the trained weights.")
-        return getattr(self.to_sklearn(), name)
+        model = self.to_sklearn()  # a pipeline if scikit-learn runs its first steps
+        if not hasattr(model, name):
+            raise AttributeError(f"{type(model).__name__} has no {name}. Use weights_ for the trained weights.")
+        return getattr(model, name)
 
     @property
     def front_(self) -> Pipeline | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 
+from onnxtrain.attributes import Named
 from onnxtrain.cache import LIGHT
 from onnxtrain.convert.bind import to_sklearn
 from onnxtrain.convert.labels import with_labels
@@ -259,7 +260,7 @@ class TrainedModel:
 
     def to_be_shown(self) -> TrainedModel:
         """Return the same model, whose predictions follow changes of the arrays in `weights`."""
-        return self if self.shown else replace(self, shown=True)
+        return self if self.shown else replace(self, shown=True, weights=Named(self.weights))
 
     def on(self, device: str, n_threads: int | None) -> TrainedModel:
         """Return the same model on another device or with another number of threads."""
