@@ -13,6 +13,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import TYPE_CHECKING, NoReturn
 
 __all__ = [
     "ArgumentTypeError",
@@ -305,6 +306,13 @@ def unknown_name(module: str, name: str, hint: str) -> AttributeError | ImportEr
     if dis.opname[caller.f_code.co_code[caller.f_lasti]] == "IMPORT_FROM":
         return ImportError(f"cannot import name {name!r} from {module!r}{hint}", name=module)
     return AttributeError(f"module {module!r} has no attribute {name!r}{hint}", name=name)
+
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> NoReturn:
+        """Raise an error that lists the classes of this module."""
+        raise unknown_name(__name__, name, "" if name[0] == "_" else f". Known: {', '.join(__all__)}.")
 
 
 def as_number(value: object) -> float:

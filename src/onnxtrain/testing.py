@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import onnx
@@ -15,10 +15,15 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops import op_max_pool
 
 from onnxtrain import graph as graphs
+from onnxtrain.arguments import lists_its_arguments
+from onnxtrain.attributes import of_module
 from onnxtrain.errors import DataError, ModelError, OnnxTrainError
 from onnxtrain.grad_helper import onnx_derivative
 
 __all__ = ["GradientMismatch", "check_gradient"]
+
+if not TYPE_CHECKING:
+    __getattr__ = of_module(__name__, __all__)
 
 Arrays: TypeAlias = dict[str, np.ndarray]
 Evaluator: TypeAlias = Callable[[Arrays], list[np.ndarray]]
@@ -42,6 +47,7 @@ class GradientMismatch(OnnxTrainError, AssertionError):
     """
 
 
+@lists_its_arguments
 def check_gradient(
     model: graphs.ModelLike,
     feeds: Mapping[str, Any],

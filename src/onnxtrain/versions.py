@@ -11,6 +11,7 @@ from importlib import metadata
 import onnx
 
 from onnxtrain import __version__
+from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.convert import newest_opset
 from onnxtrain.errors import DependencyError, DeviceError
 from onnxtrain.graph import IR_VERSION
@@ -26,6 +27,7 @@ _OPTIONAL = (
 )
 
 
+@lists_its_arguments
 def show_versions() -> None:
     """Print the installed versions, devices, gradient builders and opsets.
 

@@ -1404,13 +1404,17 @@ FURTHER_CALLS = [
         for function in [
             onnxtrain.add_loss_output,
             onnxtrain.average_states,
+            onnxtrain.converter,
+            onnxtrain.differentiable_ops,
             onnxtrain.load,
             onnxtrain.onnx_derivative,
             onnxtrain.penalty_loss_onnx,
             onnxtrain.plot_graph,
             onnxtrain.random_feed,
             onnxtrain.save,
+            onnxtrain.show_versions,
             onnxtrain.trainable_weights,
+            check_gradient,
             rows.from_dask,
             rows.from_files,
             rows.from_zarr,
@@ -1713,6 +1717,16 @@ OTHER_KINDS = [
     (lambda _: R().set_params({"l2": 1}), ArgumentTypeError, "set_params takes parameters by name, set_params(l2=0.1)"),
     (lambda _: R(make_pipeline(StandardScaler, Ridge)).fit(X, y), ParameterError, "Pass StandardScaler()."),
     (lambda _: C(ignore_index=0).fit(IRIS, SPECIES), DataError, "ignore_index=0 applies to labels with positions"),
+    (lambda _: C(max_iter=0).fit(IRIS, SPECIES).get_trained_onnx(labels="a"), ParameterError, "must be True or False"),
+    (
+        lambda _: (
+            R(make_pipeline(make_column_transformer((OneHotEncoder(), ["rooms"]), remainder="passthrough"), Ridge()))
+            .fit(DIGITS_AS_TEXT, RENT)
+            .predict(DIGITS_AS_TEXT.head(0))
+        ),
+        DataError,
+        "X has no rows. Pass at least one.",
+    ),
     (lambda _: R(l2=None).fit(X, y), ParameterError, "Got None instead. 0 is no penalty."),
     (lambda _: R().fit(X.astype("M8[s]"), y), DataError, "X contains dates or durations. Convert it to numbers"),
     (lambda _: R().fit(X[..., None], y), DataError, "Pass rows and targets with one or two axes, for example"),
@@ -1796,6 +1810,8 @@ ATTRIBUTES = [
     (lambda _: onnxtrain.optim.LBFGS, "module 'onnxtrain.optim' has no attribute 'LBFGS'. Set solver='lbfgs'."),
     (lambda _: onnxtrain.train, "module 'onnxtrain' has no attribute 'train'. Use fit(X, y) of OrtGradientRegressor"),
     (lambda _: onnxtrain.from_zarr, "has no attribute 'from_zarr'. Did you mean onnxtrain.rows.from_zarr?"),
+    (lambda _: onnxtrain.errors.TrainError, "module 'onnxtrain.errors' has no attribute 'TrainError'. Known: Argument"),
+    (lambda _: onnxtrain.testing.check_gradients, "Did you mean 'check_gradient'?"),
     (lambda _: onnxtrain.nn, "module 'onnxtrain' has no attribute 'nn'. Known: DerivativeOptions, Inputs"),
 ]
 

@@ -15,6 +15,7 @@ from typing import TypeAlias
 import onnx
 import onnx_ir as ir
 
+from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.errors import GradientError
 from onnxtrain.graph import operator_name
 from onnxtrain.graph.fused import FUSED
@@ -159,6 +160,7 @@ class DifferentiableOp:
     note: str = ""
 
 
+@lists_its_arguments
 def differentiable_ops() -> dict[str, DifferentiableOp]:
     """Return the origin of each operator's derivative, by name (``domain:name`` outside ai.onnx).
 

@@ -18,6 +18,7 @@ import onnx_ir as ir
 from sklearn.base import is_classifier
 
 from onnxtrain import graph
+from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.convert.learned import thawed
 from onnxtrain.convert.repairs.table import ADDITIONS, REPAIRS, Addition
 from onnxtrain.errors import ConversionError, ParameterError
@@ -38,6 +39,7 @@ CONVERTERS: dict[type, Addition] = {}
 _MODELS: WeakKeyDictionary[Operator, onnx.ModelProto] = WeakKeyDictionary()
 
 
+@lists_its_arguments
 def converter(kind: type, *, override: bool = False) -> Callable[[OwnConverter], OwnConverter]:
     """Register a function that converts the objects of an estimator class to ONNX.
 

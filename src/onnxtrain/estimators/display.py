@@ -332,6 +332,7 @@ class LiveLossCurve:
     True
     """
 
+    @lists_its_arguments
     def __init__(self, path: str | os.PathLike[str] | None = None, *, every: int = 1, rate: bool = False):
         if not isinstance(every, int) or every < 1:
             raise ParameterError(f"every must be an integer, 1 or more, got {every!r}. It is a number of epochs.")

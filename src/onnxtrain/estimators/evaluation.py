@@ -164,4 +164,6 @@ class EvaluableEstimator(OrtGradientEstimator):
             dtype = np.dtype(np.float32 if getattr(rows, "dtype", None) == np.float32 else np.float64)
             outputs = model.predict(model.check(self, rows), output)
             found += [read(piece.astype(dtype, copy=False)) for piece in outputs]
+        if not found:
+            raise DataError("X has no rows. Pass at least one.")
         return found[0] if len(found) == 1 else np.concatenate(found)

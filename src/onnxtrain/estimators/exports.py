@@ -71,6 +71,8 @@ class ExportableEstimator(OrtGradientEstimator):
             raise ParameterError(f"part must be 'whole' or 'tail', got {part!r}. {known} Pass a file as path=...")
         if path is not None and not isinstance(path, (str, os.PathLike)):
             raise ArgumentTypeError(f"path must be a file path, got {path!r:.80}.")
+        if not isinstance(labels, bool):
+            raise ParameterError(f"labels must be True or False, got {labels!r:.80}.")
         model = self._model
         if part == "whole":
             model.form.check_whole()
