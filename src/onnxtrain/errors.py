@@ -246,7 +246,7 @@ class FileError(OnnxTrainError, OSError):
     >>> save(line, "no/such/folder/line.onnx")
     Traceback (most recent call last):
         ...
-    onnxtrain.errors.FileError: The file 'no/such/folder/line.onnx' cannot be written: No such file or directory.
+    onnxtrain.errors.FileError: The file 'no/such/folder/line.onnx' cannot be written: ... Create the folder first: ...
     """
 
 

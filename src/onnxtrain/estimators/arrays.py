@@ -281,6 +281,7 @@ _REMEDIES = {
     "Found array with 0 sample": " Pass at least one row; the selection of rows may be empty.",
     "Found array with 0 feature": " Pass at least one column.",
     "features as input": " Pass the columns that fit got, in the same order.",
+    "Mix of label input types": ". Pass labels of the type of classes_, those of fit.",
     "not columns of the dataframe": ". The model selects columns by these names. Pass a frame that has them.",
     "got scalar array": "\nPass an array or a frame; for a dictionary of columns, pandas.DataFrame(X).",
     "empty vocabulary": ". The vectorizer drops words of one letter; token_pattern=r'(?u)\\b\\w+\\b' keeps them.",
