@@ -197,7 +197,8 @@ class NamesItsParameters:
         """Check the names of the arguments; ``__init__`` stores them."""
         signature = _signature(cls)
         if unknown := signature.unknown(kwargs):
-            raise ArgumentTypeError(_unknown_parameter(cls, unknown, signature.names))
+            model = args[0] if args else kwargs.get("estimator")
+            raise ArgumentTypeError(_unknown_parameter(cls, unknown, signature.names) + _of_model(model, unknown))
         if len(args) > signature.n_positional:
             raise ArgumentTypeError(_too_many(cls, signature, len(args)))
         return super().__new__(cls)
@@ -314,6 +315,13 @@ def _unknown_parameter(cls: type, name: str, known: Iterable[str], owner: object
     if fit is not None and name in inspect.signature(fit).parameters:
         return f"{said}It is an argument of fit: fit(X, y, {name}=...)."
     return said + advice(name, known)
+
+
+def _of_model(model: object, name: str) -> str:
+    """Return the end of a message about a parameter that the model of the estimator has; empty if it has none."""
+    if not hasattr(model, "get_params") or isinstance(model, type) or name not in model.get_params():
+        return ""
+    return f" It is a parameter of the model: {type(model).__name__}({name}=...)."
 
 
 def _too_many(cls: type[NamesItsParameters], signature: _Signature, n_given: int) -> str:

@@ -14,7 +14,8 @@ from onnxtrain.registry import did_you_mean
 
 #: What to use instead of attributes of other libraries' models, with their names.
 _REMEDIES = {
-    "Compare predictions with sklearn.metrics, or pass scoring= to cross_val_score": "metric metrics metrics_names",
+    "Compare predictions with sklearn.metrics, or pass scoring= to cross_val_score": "auc classification_report "
+    "confusion_matrix f1_score metric metrics metrics_names plot_confusion_matrix report roc_auc",
     "fit and partial_fit compute a new gradient in each step; nothing has to be reset": "zero_grad",
     "Pass a complete model: OrtGradientRegressor(MLPRegressor(hidden_layer_sizes=...)), or an ONNX model": "add "
     "add_module append register_buffer register_module register_parameter",
@@ -44,6 +45,8 @@ _REMEDIES = {
     "Use cross_val_score of scikit-learn": "cross_val_score cross_validate cv validate",
     "Use CalibratedClassifierCV(model) of scikit-learn": "calibrate",
     "Use classes_, the labels of y": "class_names class_names_ label_encoder_ labels_ n_classes n_classes_",
+    "Use decision_function(X) of a classifier": "get_logits logits",
+    "Use embed(X, output) for a value inside the model": "attention attentions hidden_states last_hidden_state",
     "Use fit(X, y)": "fine_tune finetune fit_generator fit_model learn optimize train train_model",
     "Use fit(X, y); max_iter=0 takes no step": "build initialize",
     "Use fit(X, y).predict(X)": "fit_predict",

@@ -1713,6 +1713,12 @@ OTHER_KINDS = [
         "weights of LoRA is empty.",
     ),
     (lambda _: C(MLP, weights_to_train="!coefs_0").fit(IRIS, SPECIES), WeightError, "begin with a minus: '-coefs_0'."),
+    (lambda _: R(MLPRegressor(), activation="tanh"), ArgumentTypeError, "of the model: MLPRegressor(activation=...)."),
+    (
+        lambda _: R().fit(TABLE[["area"]].assign(c=pd.NA), RENT),
+        ArgumentTypeError,
+        "Convert columns with missing values to",
+    ),
     (lambda _: R(n_threads=10**6).fit(X, y), ParameterError, "must be an int in the range [1, 1024] or None."),
     (lambda _: R().set_params({"l2": 1}), ArgumentTypeError, "set_params takes parameters by name, set_params(l2=0.1)"),
     (lambda _: R(make_pipeline(StandardScaler, Ridge)).fit(X, y), ParameterError, "Pass StandardScaler()."),

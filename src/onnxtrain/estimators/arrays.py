@@ -254,6 +254,7 @@ _REMEDIES = {
     "DateTime64DType": _FOR_DATES,
     "'Timestamp'": _FOR_DATES,
     "'Timedelta'": ". Durations become numbers by pandas.to_timedelta(values).total_seconds().",
+    "not 'NAType'": ". Convert columns with missing values to floats, X.astype({name: float}), which an imputer fills.",
     "not 'dict'": ". Make columns of the entries of dictionaries: pandas.DataFrame(dictionaries).",
     "not 'complex'": _FOR_COMPLEX,
     "Input y contains": " Leave out the rows without a target: known = numpy.isfinite(y), fit(X[known], y[known]).",
