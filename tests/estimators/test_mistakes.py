@@ -1766,11 +1766,6 @@ OTHER_KINDS = [
     (lambda r: r.embed(X, ["a"]), ModelError, "The model has no result ['a']."),
     (lambda r: r.fit(X, y, checkpoint=""), ParameterError, "checkpoint must be a path, got ''."),
     (lambda r: onnxtrain.save(r, "no/a.onnx"), FileError, "Create the folder first: os.makedirs('no')."),
-    (
-        lambda _: C(max_iter=0).fit(IRIS, SPECIES).score(IRIS, ["a"] * 150),
-        DataError,
-        "Pass labels of the type of classes_",
-    ),
     (lambda _: onnxtrain.save(Ridge(), "a.onnx"), ExportError, "got Ridge. Save it with joblib.dump, or train it"),
     (lambda _: onnxtrain.save(R, "a.onnx"), ExportError, "Pass a fitted instance, not the class."),
     (lambda _: onnxtrain.load(tempfile.gettempdir()), ModelError, "Is a directory. Pass a file in it."),
