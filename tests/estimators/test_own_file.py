@@ -94,8 +94,8 @@ SOURCES = {
     ),
     "a subgraph": lambda: parsed(
         OLD
-        + """g (float[n, 4] X) => (float[n, 1] Y) { H = MatMul(X, W) t = Constant <value_float = 0.0> () s = ReduceSum(X)
-            q = Squeeze(s) b = Greater(q, t)
+        + """g (float[n, 4] X) => (float[n, 1] Y) { H = MatMul(X, W) t = Constant <value_float = 0.0> () x = Mul(X, X)
+            s = ReduceSum(x) q = Squeeze(s) b = Greater(q, t)
             R = If (b) <then_branch = a () => (float[n, 3] p) { p = Relu(H) },
                         else_branch = e () => (float[n, 3] p) { p = Tanh(H) }>
             Z = MatMul(R, V) Y = Add(Z, c) }"""
