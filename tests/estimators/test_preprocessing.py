@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.decomposition import PCA
@@ -21,7 +21,7 @@ from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.neural_network import MLPRegressor
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import (
     FunctionTransformer,
     KBinsDiscretizer,
@@ -422,3 +422,29 @@ def test_a_step_that_would_not_be_read_again_is_not_written(tmp_path):
         with pytest.raises(ExportError, match="skops cannot save the step .* Pickle the estimator instead"):
             save(trained, tmp_path / "unnamed")
         assert not (tmp_path / "unnamed").exists()
+
+
+class Logarithm(TransformerMixin, BaseEstimator):
+    """A user's transformer that learns nothing; scikit-learn takes it as unfitted."""
+
+    def fit(self, X, y=None):
+        return self
+
+    def transform(self, X):
+        return np.log1p(np.abs(X))
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [[Logarithm()], [StandardScaler(), Logarithm()], [make_union(Logarithm(), StandardScaler())]],
+    ids=["alone", "last", "in a union"],
+)
+def test_a_transformer_without_state_may_be_the_last_in_front(steps, tmp_path):
+    model = make_pipeline(*steps, Ridge()).fit(X, Y)
+    tuned = OrtGradientRegressor(model, learning_rate=1e-30, max_iter=1).fit(X, Y)
+    np.testing.assert_allclose(tuned.predict(X), model.predict(X), rtol=1e-5)
+    assert tuned.front_.transform(X).shape[0] == len(X)
+    np.testing.assert_allclose(tuned.to_sklearn().predict(X), tuned.predict(X), rtol=1e-5)
+    save(tuned, tmp_path / "saved")
+    again = load(tmp_path / "saved", trusted=[f"{Logarithm.__module__}.Logarithm"])
+    np.testing.assert_array_equal(again.predict(X), tuned.predict(X))

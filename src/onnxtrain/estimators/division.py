@@ -41,6 +41,16 @@ _AROUND_ONE = ("FixedThresholdClassifier", "TunedThresholdClassifierCV", "SelfTr
 _OF_COLUMNS = ("n_features_in_", "feature_names_in_", "estimators_features_")
 
 
+class FirstSteps(Pipeline):
+    """The fitted first steps of a pipeline; the last of them may be a transformer without fitted attributes.
+
+    scikit-learn takes such a transformer as unfitted, and refuses the rows of a pipeline that ends in one.
+    """
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+
 class Fronts(FeatureUnion):
     """The first steps of several estimators, side by side."""
 
@@ -117,11 +127,11 @@ def divisions(whole: Any, weights_to_train: Any = None) -> list[Division]:
     found = []
     if first > 0:
         tail = steps[first][1] if first == len(steps) - 1 else Pipeline(steps[first:])
-        found.append(Division(whole, Pipeline(steps[:first]), tail, inside=False))
+        found.append(Division(whole, FirstSteps(steps[:first]), tail, inside=False))
     inner = _fronts_of(steps[-1][1]) if first == len(steps) - 1 else None
     if inner is not None:
         fronts, tail = inner
-        found.append(Division(whole, Pipeline([*steps[:-1], (steps[-1][0], fronts)]), tail, inside=True))
+        found.append(Division(whole, FirstSteps([*steps[:-1], (steps[-1][0], fronts)]), tail, inside=True))
     return found
 
 
@@ -234,7 +244,7 @@ def _parts(estimator: Any) -> dict[Path, Division]:
     for path in _members(estimator):
         member = get(estimator, path)
         steps = _flat(member)
-        deepest = (divisions(member) or [Division(member, Pipeline(steps[:-1]), steps[-1][1], inside=False)])[-1]
+        deepest = (divisions(member) or [Division(member, FirstSteps(steps[:-1]), steps[-1][1], inside=False)])[-1]
         if hasattr(deepest.tail, "n_features_in_"):
             found[path] = deepest
     return found
@@ -255,9 +265,9 @@ def _fronts_of(estimator: Any) -> tuple[Any, Any] | None:
     for i, ((path, part), end) in enumerate(zip(parts.items(), ends, strict=True)):
         chosen = Columns(np.arange(end - part.tail.n_features_in_, end), total)
         changed[id(get(estimator, path))] = Pipeline([("columns", chosen), (_flat(part.whole)[-1][0], part.tail)])
-        fronts.append((_name(path), Pipeline(_select(estimator, i, part) + part.front.steps)))
+        fronts.append((_name(path), FirstSteps(_select(estimator, i, part) + part.front.steps)))
     if n_passed_on:
-        fronts.append(("rows", Pipeline([("columns", Columns(np.arange(n_passed_on), n_passed_on))])))
+        fronts.append(("rows", FirstSteps([("columns", Columns(np.arange(n_passed_on), n_passed_on))])))
         final = estimator.final_estimator_
         n_seen = final.n_features_in_ + total - n_passed_on  # predictions, columns of the members, passed-on rows
         kept = np.delete(np.arange(n_seen), np.s_[final.n_features_in_ - n_passed_on : n_seen - n_passed_on])

@@ -259,7 +259,7 @@ class InspectableEstimator(OrtGradientEstimator):
     def _sk_visual_block_(self) -> Any:
         """Return scikit-learn's diagram, with the steps grouped by the library that runs them."""
         model = self._trained
-        front = [] if model.form.front is None else [("scikit-learn", model.form.front)]
+        front = [] if model.form.front is None else [("scikit-learn", Pipeline(model.form.front.steps))]
         trained = clone(model.source.estimator)  # a clone, because the fitted attributes are those from before training
         steps = trained if isinstance(trained, Pipeline) else make_pipeline(trained)
         return Pipeline([*front, ("ONNX", steps)])._sk_visual_block_()

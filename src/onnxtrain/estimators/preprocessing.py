@@ -313,6 +313,7 @@ _HARMLESS = (
     "sklearn.impute._iterative._ImputerTriplet",
     "onnxtrain.convert.selection.Columns",
     "onnxtrain.estimators.division.CategorySplits",
+    "onnxtrain.estimators.division.FirstSteps",
     "onnxtrain.estimators.division.Fronts",
 )
 
