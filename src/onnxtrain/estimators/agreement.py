@@ -375,7 +375,9 @@ def _check_alone(model: TrainedModel, alone: np.ndarray, expected: np.ndarray) -
     if np.allclose(alone, expected, rtol=0, atol=_MIXED * largest, equal_nan=True):
         return
     original = onnx.load_model_from_string(model.source.rows_first())
-    if activation_bits(original) and np.allclose(alone, expected, rtol=0, atol=_MIXED_STEPS * largest, equal_nan=True):
+    of_batch = scales_of_batches(original)
+    has_steps = of_batch or activation_bits(original)
+    if has_steps and np.allclose(alone, expected, rtol=0, atol=_MIXED_STEPS * largest, equal_nan=True):
         return
     if drawn := _random_numbers(original):
         raise ModelError(f"The output {model.source.model.output!r} of a row is random. {drawn}")
@@ -385,7 +387,7 @@ def _check_alone(model: TrainedModel, alone: np.ndarray, expected: np.ndarray) -
     )
     raise ModelError(
         f"The output {model.source.model.output!r} of a row depends on the other rows of its batch or on their number, "
-        f"but batches are drawn at random. {scales_of_batches(original) or _softmax_of_rows(original) + another_axis}"
+        f"but batches are drawn at random. {of_batch or _softmax_of_rows(original) + another_axis}"
     )
 
 
