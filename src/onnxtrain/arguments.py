@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from types import MethodType
@@ -263,7 +263,13 @@ class SetsItsParameters(NamesItsParameters):
                     f"{outer}__{inner} sets a parameter of {outer}, but {outer}={value!r:.80} has no parameters. Set "
                     f"{outer} to {instance} first."
                 )
-        return super().set_params(**params)  # type: ignore[misc]
+        before = self.get_params() if any("__" in key for key in params) else {}  # type: ignore[attr-defined]
+        super().set_params(**params)  # type: ignore[misc]
+        self._warn_of_no_effect([key for key in params if key in before and repr(before[key]) != repr(params[key])])
+        return self
+
+    def _warn_of_no_effect(self, changed: Sequence[str]) -> None:
+        """Warn of parameters of nested objects whose change has no effect."""
 
 
 @dataclass(frozen=True)
@@ -392,7 +398,9 @@ def _wrong_call(owner: object, method: str, signature: _Signature, n_given: int,
     if not signature.names:
         return f"{name} takes no arguments, got {n_given}."
     positional = ", ".join(signature.names[: signature.n_positional])
-    return f"{name} takes only {positional} by position, got {n_given} arguments. Pass the others by name."
+    remedy = "Pass the others by name." if len(signature.names) > signature.n_positional else "It takes no others."
+    remedy = "Use score(X, y) to compare predictions with y." if method.startswith("predict") else remedy
+    return f"{name} takes only {positional} by position, got {n_given} arguments. {remedy}"
 
 
 def _place(cls: type, name: str, known: Iterable[str]) -> str:

@@ -195,6 +195,8 @@ def gradients(
             remedy = (
                 "Nothing is left to train. Does a loss of your own use y_pred, and not only in op.Sign or op.Round?"
             )
+        if not all(graphs.is_float(v) for v in wrt if v not in found):
+            remedy = "Integers, such as token ids, have no derivative. Ask for that of a floating-point value."
         raise WeightError(
             f"{output.name!r} does not depend on {', '.join(map(repr, lost))}, or only through operators whose "
             f"derivative is zero everywhere. {remedy}"

@@ -128,7 +128,8 @@ class Registry(Mapping[str, T]):
         """Raise if there is no name, or one is not a string, as when a decorator is used without parentheses."""
         for name in names:
             if not isinstance(name, str):
-                raise ParameterError(f"The name of a {self.kind} must be a string, got {name!r:.80}.")
+                bare = ' Give the decorator the name in parentheses: ("name").' if callable(name) else ""
+                raise ParameterError(f"The name of a {self.kind} must be a string, got {name!r:.80}.{bare}")
             if not name:
                 raise ParameterError(f"The name of a {self.kind} must not be empty.")
         if not names:

@@ -267,7 +267,7 @@ def test_scores_that_may_be_something_else_are_named(text, words):
 def test_percentages_of_labels_are_named():
     onx = model(f"{K} {{ Z = MatMul(X, W) P = Sigmoid(Z) {HUNDRED} Y = Mul(P, h) }}")
     with pytest.warns(UserWarning, match="'Y' is never negative, .* the same for every row"):
-        OrtGradientClassifier(onx, max_iter=0).fit(X, np.eye(3, dtype=int)[THREE])
+        OrtGradientClassifier(onx, max_iter=0).fit(X, 1 - np.eye(3, dtype=int)[THREE])
 
 
 def test_scores_of_one_sign_on_these_rows_may_have_another_on_others():

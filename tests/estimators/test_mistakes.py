@@ -40,6 +40,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 import onnxtrain
 from onnxtrain import (
     Inputs,
+    LiveLossCurve,
     LoRA,
     LossCurveDisplay,
     OrtGradientClassifier,
@@ -441,10 +442,39 @@ CALLS = [
     (lambda _: C().fit(IRIS[:10], ["a"] * 10), DataError, "y has only one class, 'a', but"),
     (lambda _: C(NETWORK, head="new").fit(IRIS[:10], SPECIES[:10]), DataError, "y has one class, 0."),
     (lambda _: C(MLP).fit(IRIS, np.eye(3)[SPECIES]), DataError, "If y has one column per class, pass y.argmax(axis=1)"),
+    (lambda _: C(MLP).fit(IRIS, np.full((150, 3), 1 / 3)), DataError, "with the largest share, pass y.argmax(axis=1)"),
+    (
+        lambda _: C(onnxtrain.with_new_head(NETWORK, 3)).fit(IRIS, np.where(SPECIES == 0, 1, 3)),
+        DataError,
+        "Without names in the file, the labels are the columns of its output, 0 to 2",
+    ),
+    (lambda _: R().fit(IRIS, SPECIES, X_val=0.2), DataError, "X_val must be an array or a frame, got 0.2"),
+    (lambda _: R().fit(IRIS, SPECIES, sample_weight="w"), DataError, "Pass the column, X['w']."),
+    (lambda _: R().fit(IRIS, SPECIES, sample_weight="balanced"), DataError, "To weight classes, set class_weight"),
+    (lambda _: R().fit(IRIS, SPECIES, print), DataError, "Pass a function as callback=..."),
+    (
+        lambda _: R(Ridge().fit(IRIS, SPECIES)).fit(IRIS[:, :2], SPECIES),
+        DataError,
+        "Pass those columns, or a model for",
+    ),
+    (lambda _: R(loss="poisson").fit(IRIS, -SPECIES), DataError, "Choose another loss, such as 'squared_error'"),
+    (lambda _: R().fit([(IRIS, SPECIES)]), DataError, "X is a list of batches. Call partial_fit(*batch) for each"),
+    (lambda _: R().fit("rows.csv"), DataError, "Read 'rows.csv' first, for example with pandas.read_csv"),
+    (
+        lambda _: R().fit(type("Half", (), {"read": print})()),
+        DataError,
+        "Rows in parts, which need no y, have the methods",
+    ),
+    (lambda _: C(LoRA()).fit(IRIS, SPECIES), ParameterError, "estimator must be a model, got LoRA()"),
+    (lambda m: m.predict(IRIS, SPECIES), ArgumentTypeError, "Use score(X, y) to compare predictions with y."),
+    (lambda _: onnxtrain.load("no_such_file"), ModelError, "Pass the path that was passed to onnxtrain.save"),
+    (lambda m: LossCurveDisplay.from_estimator(m, ax=print), ArgumentTypeError, "ax must be a matplotlib Axes"),
+    (lambda _: LiveLossCurve("no_such_folder/loss.png"), ParameterError, "Create it: os.makedirs('no_such_folder')"),
+    (lambda _: onnxtrain.loss(print), ParameterError, "Give the decorator the name in parentheses"),
     (
         lambda _: C(MLP).fit(IRIS, SPECIES + 1),
         DataError,
-        "labels that the model does not know: 3. Known: 0, 1, 2. To learn other classes, pass",
+        "labels that the model does not know: 3. Known: 0, 1, 2. The y of the first fit, or classes= of",
     ),
     (
         lambda _: R().fit(X, y, "balanced"),
@@ -1796,7 +1826,10 @@ ATTRIBUTES = [
     (lambda r: r.history_[0], "History cannot be indexed, got [0]. Use an attribute. Known: best_epoch"),
     (lambda r: r.history_.val_loss, "History has no attribute 'val_loss'. Use validation_loss."),
     (lambda r: r.history_.losses, "History has no attribute 'losses'. Did you mean 'loss'? Known: "),
-    (lambda _: R(max_iter=1).fit(X, y, callback=lambda info: info.lr), "EpochInfo has no attribute 'lr'. Known: epoch"),
+    (
+        lambda _: R(max_iter=1).fit(X, y, callback=lambda info: info.lr),
+        "EpochInfo has no attribute 'lr'. Use learning_rate.",
+    ),
     (lambda r: LossCurveDisplay([1.0, 0.5]).show(), "Use matplotlib.pyplot.show(); a notebook shows the figure."),
     (lambda r: r.weights_["coeff"], "There is no 'coeff'. Did you mean 'coef'? Known: coef, intercept."),
     (lambda r: r.get_training_graphs()["steps"], "There is no 'steps'. Did you mean 'step'? Known: "),
@@ -2021,3 +2054,56 @@ def test_a_scaled_pipeline_sets_parameters_of_the_model_inside():
     search = make_pipeline(StandardScaler(), R(Ridge()))
     search.set_params(ortgradientregressor__estimator__alpha=3.0)
     assert search[-1].estimator.alpha == 3.0
+
+
+@pytest.mark.parametrize("model", [Ridge(), make_pipeline(StandardScaler(), Ridge())], ids=["alone", "pipeline"])
+def test_a_parameter_of_a_fitted_model_has_no_effect(model):
+    name = "estimator__alpha" if isinstance(model, Ridge) else "estimator__ridge__alpha"
+    R(clone(model)).set_params(**{name: 3.0})  # filterwarnings = error
+    tuned = R(clone(model).fit(IRIS, SPECIES)).set_params(**{name: 1.0}, max_iter=3)
+    with pytest.warns(UserWarning, match="is fitted, so another value of .*alpha does not change its weights"):
+        GridSearchCV(tuned, {name: [3.0]}, cv=2).fit(IRIS, SPECIES)
+
+
+def test_one_column_per_class_is_warned_of():
+    with pytest.warns(UserWarning, match="has exactly one 1, .* pass y.argmax"):
+        C(max_iter=2).fit(IRIS, np.eye(3)[SPECIES])
+
+
+def test_rows_without_the_names_on_which_a_model_was_fitted_are_warned_of():
+    frame = pd.DataFrame(IRIS, columns=list("abcd"))
+    tuned = R(Ridge().fit(frame, SPECIES), max_iter=1)
+    tuned.fit(frame, SPECIES)  # filterwarnings = error
+    with pytest.warns(UserWarning, match="X has no column names, but Ridge was fitted on columns .* a, b, c, d. The"):
+        tuned.fit(IRIS, SPECIES)
+
+
+def test_a_checkpoint_replaces_no_other_file(tmp_path):
+    other, empty = tmp_path / "rows.csv", tmp_path / "empty"
+    other.write_text("a,b\n1,2\n")
+    empty.touch()
+    tuned = R(max_iter=2, random_state=0)
+    with pytest.raises(ParameterError, match="exists and is not a checkpoint, so it is not overwritten"):
+        tuned.fit(IRIS, SPECIES, checkpoint=other)
+    assert other.read_text() == "a,b\n1,2\n"
+    for _ in range(2):  # of an empty file, and of a checkpoint
+        tuned.fit(IRIS, SPECIES, checkpoint=empty)
+
+
+def test_a_fit_is_not_resumed_with_another_loss_of_the_same_name(tmp_path):
+    def distance(op, y_true, y_pred):
+        return abs(y_true - y_pred)
+
+    def same(op, y_true, y_pred):
+        return abs(y_true - y_pred)
+
+    def changed(op, y_true, y_pred):
+        return 2 * abs(y_true - y_pred)
+
+    for function in (distance, same, changed):
+        function.__qualname__ = "distance"
+    path = tmp_path / "fit.ckpt"
+    R(max_iter=2, loss=distance, random_state=0).fit(IRIS, SPECIES, checkpoint=path)
+    assert R(max_iter=4, loss=same, random_state=0).fit(IRIS, SPECIES, checkpoint=path, resume=True).n_iter_ == 4
+    with pytest.raises(ParameterError, match="written with other values of loss"):
+        R(max_iter=4, loss=changed, random_state=0).fit(IRIS, SPECIES, checkpoint=path, resume=True)

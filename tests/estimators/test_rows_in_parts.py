@@ -730,7 +730,7 @@ def parts_with_lengths(n):
         (lambda m: Parts(parts_of(3, X, y), open_parts=0), ParameterError, "open_parts must be a positive number of parts"),
         (lambda m: Parts([X, y]), ArgumentTypeError, "__len__, n_rows\\(i\\) and read\\(i\\), got list"),
         (lambda m: OrtGradientRegressor().fit(parts_of(3, X, value, classes=[1])), ParameterError, "classes= is only for classifiers"),
-        (lambda m: m.set_params(class_weight="balanced").fit(parts_of(3, X, np.stack([y == "yes", y == "no"], 1).astype(int))), ParameterError, "class_weight='balanced' is not available for multilabel targets"),
+        (lambda m: m.set_params(class_weight="balanced").fit(parts_of(3, X, np.stack([y == "yes"] * 2, 1).astype(int))), ParameterError, "class_weight='balanced' is not available for multilabel targets"),
         (lambda m: m.fit(parts_of(3, X, np.array([0, "a", 1.5] * 201, dtype=object))), DataError, "Labels must be of one type"),
     ],
 )  # fmt: skip

@@ -449,7 +449,9 @@ def test_files_that_were_changed_and_signed_again(name, files, tmp_path, monkeyp
 )
 def test_a_header_with_another_type(part, name, value, words, tmp_path):
     path = tmp_path / "m.onnx"
-    save(OrtGradientClassifier(max_iter=1, random_state=0).fit(X, np.eye(3, dtype=int)[np.arange(len(X)) % 3]), path)
+    save(
+        OrtGradientClassifier(max_iter=1, random_state=0).fit(X, 1 - np.eye(3, dtype=int)[np.arange(len(X)) % 3]), path
+    )
     proto = onnx.load_model_from_string(path.read_bytes()[: -len(file_format._trailer(b""))])
     (header,) = (p for p in proto.metadata_props if p.key == "onnxtrain")
     whole = json.loads(header.value)

@@ -439,7 +439,9 @@ def _compare_with_onnx(
     if decoder is None:
         return ()
     scores = found[model.scores]
-    doubled = (_OPPOSITES.format(name),) if scores.any() and np.array_equal(scores[:, :1], -scores[:, 1:]) else ()
+    of_skl2onnx = b"skl2onnx" in original[:100]  # the name of the producer is at the start
+    doubled = of_skl2onnx and bool(scores.any()) and np.array_equal(scores[:, :1], -scores[:, 1:])
+    warnings = (_OPPOSITES.format(name),) if doubled else ()
     size = decoder.labels(model.layout.table(found[model.scores])).size
     # other outputs are lists of the classes, several classes for each row, or conditions
     labels = [y for y in expected.values() if y.dtype.kind != "f" and y.size == size]
@@ -447,12 +449,12 @@ def _compare_with_onnx(
     negated = rough and _are_minus_probabilities(found[name])
     if len(labels) == 1:
         remedy = _NEGATED if negated else _OF_LIBSVM if rough else _OTHER_LABELS
-        return doubled + _check_labels(
+        return warnings + _check_labels(
             model, found, labels[0], decoder, lambda: remedy, error=ModelError, rough=rough, steps=steps
         )
     if negated:
         raise ModelError(f"The output {name!r} cannot be trained. {_NEGATED}")
-    return doubled
+    return warnings
 
 
 def _remedy_of_file(original: onnx.ModelProto) -> str:

@@ -316,6 +316,16 @@ class OrtGradientEstimator(CallbackSupportMixin, SetsItsParameters, BaseEstimato
         deferred.fit.fit_one_epoch(self, Part(X, y, sample_weight))
         return self
 
+    def _warn_of_no_effect(self, changed: Sequence[str]) -> None:
+        inner = [key.partition("__")[2] for key in changed if key.startswith("estimator__")]
+        if inner and is_fitted(self.estimator):
+            name = type(self.estimator).__name__
+            warn(
+                f"{name} is fitted, so another value of {', '.join(inner)} does not change its weights, which training "
+                "starts from. Pass an unfitted one, sklearn.base.clone(model), which is fitted with the value, or set "
+                f"parameters of {type(self).__name__}, such as l2."
+            )
+
     # the trained model ------------------------------------------------------
 
     @property

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from onnxtrain.errors import DataError, FileError, ParameterError, warn
-from onnxtrain.estimators.file_format import Encoder, remove_parts
+from onnxtrain.estimators.file_format import Encoder, may_be_replaced, remove_parts
 from onnxtrain.estimators.saving import Kept, encode_parameters, write_estimator
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.training.data import HasFingerprint
@@ -140,6 +140,11 @@ def _check(estimator: Any, path: Any, every: Any) -> None:
         raise ParameterError(f"The folder of the checkpoint {os.fspath(path)!r} does not exist. Create it first.")
     if os.path.isdir(path):
         raise ParameterError(f"checkpoint must be the path of a file, but {os.fspath(path)!r} is a folder.")
+    if not may_be_replaced(path):
+        raise ParameterError(
+            f"The file {os.fspath(path)!r} exists and is not a checkpoint, so it is not overwritten. Pass another path "
+            "as checkpoint=..., or remove the file."
+        )
     if not isinstance(every, Integral) or isinstance(every, bool) or every < 1:
         raise ParameterError(f"every must be an integer, 1 or more, got {every!r}. It is a number of epochs.")
     if estimator.solver == "lbfgs":

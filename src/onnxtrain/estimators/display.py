@@ -21,7 +21,7 @@ from onnxtrain.training.state import EpochInfo
 
 def _axes(ax: Any) -> Any:
     if ax is not None:
-        if not hasattr(ax, "figure"):
+        if not hasattr(ax, "plot"):
             raise ArgumentTypeError(f"ax must be a matplotlib Axes, such as plt.gca(), got {ax!r:.80}.")
         return ax
     try:
@@ -338,6 +338,9 @@ class LiveLossCurve:
             raise ParameterError(f"every must be an integer, 1 or more, got {every!r}. It is a number of epochs.")
         if path is not None and not isinstance(path, (str, os.PathLike)):
             raise ParameterError(f"path must be the path of a picture, for example 'loss.png', got {path!r:.80}.")
+        folder = "" if path is None else os.path.dirname(os.fspath(path))
+        if folder and not os.path.isdir(folder):
+            raise ParameterError(f"The folder of the picture does not exist. Create it: os.makedirs({folder!r}).")
         self.path, self.every, self.rate = path, every, rate
         self.loss: list[float] = []
         self.validation_loss: list[float] = []

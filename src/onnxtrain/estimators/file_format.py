@@ -22,6 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,17 @@ def _trailer(content: bytes) -> bytes:
     proto = onnx.ModelProto()
     proto.metadata_props.add(key=_CHECKSUM, value=hashlib.sha256(content).hexdigest())
     return proto.SerializeToString()
+
+
+def may_be_replaced(path: str | os.PathLike) -> bool:
+    """Whether a path is free, or its file is empty or ends as those of :func:`write`; the checksum is not compared."""
+    file = Path(path)
+    if not file.is_file() or not file.stat().st_size:
+        return True
+    sample = _trailer(b"")
+    with file.open("rb") as opened:
+        opened.seek(-min(len(sample), file.stat().st_size), os.SEEK_END)
+        return _CHECKSUM.encode() in opened.read()
 
 
 def write(
@@ -162,6 +174,8 @@ def read(path: str | os.PathLike) -> tuple[onnx.ModelProto, dict[str, Any], dict
     except OSError as e:
         remedy = " Download it first, and pass the path of the file." if _is_url(path) else ""
         remedy = " Pass a file in it." if os.path.isdir(path) else remedy
+        if not os.path.exists(path) and not remedy:
+            remedy = f" Pass the path that was passed to onnxtrain.save; the current folder is {os.getcwd()!r}."
         raise ModelError(f"The file {os.fspath(path)!r} cannot be read: {e.strerror}.{remedy}") from e
     size = len(_trailer(b""))
     whole, content, trailer = content, content[:-size], content[-size:]
@@ -191,6 +205,19 @@ def _without_state(proto: onnx.ModelProto) -> onnx.ModelProto:
     return kept
 
 
+def _digest(function: Any) -> str:
+    """Return a digest of a function's code, by which a changed one is noticed; "" for other callables."""
+    codes, parts = [getattr(function, "__code__", None)], []
+    while codes:
+        code = codes.pop()
+        if isinstance(code, CodeType):
+            codes.extend(code.co_consts)  # functions inside
+            parts += [code.co_code.hex(), repr(code.co_names)]
+        elif code is not None:
+            parts.append(repr(code))
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest() if parts else ""
+
+
 class Encoder:
     """Encodes values as JSON; numeric arrays are collected as tensors.
 
@@ -199,7 +226,7 @@ class Encoder:
     Parameters
     ----------
     functions : bool
-        Whether functions are written by name, if the user will pass them again; otherwise they are refused.
+        Whether functions are written by name and digest, if the user will pass them again; otherwise they are refused.
 
     Attributes
     ----------
@@ -228,7 +255,7 @@ class Encoder:
             if isinstance(value, kinds):
                 return {name: pack(value, what)}
         if callable(value) and self.functions:
-            return {"function": getattr(value, "__qualname__", type(value).__qualname__)}
+            return {"function": [getattr(value, "__qualname__", type(value).__qualname__), _digest(value)]}
         remedy = " Register it and pass its name." if callable(value) else ""
         raise ExportError(f"A file cannot store {what}, of type {type(value).__name__}: {str(value)[:80]}.{remedy}")
 
@@ -331,8 +358,8 @@ class Decoder:
         return registry[name](**{key: self.decode(v) for key, v in values.items()})
 
 
-def _no_function(decoder: Decoder, content: str) -> Any:
-    raise ModelError(f"The file names the function {content!r} without its code. Continue by fit(..., resume=True).")
+def _no_function(decoder: Decoder, content: list[str]) -> Any:
+    raise ModelError(f"The file names the function {content[0]!r} without its code. Continue by fit(..., resume=True).")
 
 
 _DECODERS: dict[str, Callable[[Decoder, Any], Any]] = {

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from sklearn.neighbors import KNeighborsRegressor, RadiusNeighborsRegressor
@@ -141,6 +142,11 @@ def _validation_data(
 ) -> TrainingData | PartedData | None:
     if all(values is None for values in rows):
         return None
+    if isinstance(rows.X, Real):
+        raise DataError(
+            f"X_val must be an array or a frame, got {rows.X!r}. To hold out a part of the rows, set "
+            "early_stopping=True and validation_fraction."
+        )
     if rows.X is None or (rows.y is None and not is_parts(rows.X)):
         missing = "X_val" if rows.X is None else "y_val"
         raise DataError(f"X_val and y_val go together, but {missing} is missing: fit(X, y, X_val=..., y_val=...).")
@@ -364,9 +370,17 @@ def _reading(estimator: OrtGradientEstimator, rows: Rows, output: int | str | No
 
 def _check_fitted(estimator: OrtGradientEstimator, model: Estimator, rows: Rows) -> None:
     """Check that the rows and targets match those on which an estimator was fitted."""
+    name = type(model).__name__
     if hasattr(model, "n_features_in_"):
         wanted = {"X": (None, model.n_features_in_)}
-        rows.form.check_shape(rows.X, wanted, f"{type(model).__name__} was fitted on")
+        rows.form.check_shape(rows.X, wanted, f"{name} was fitted on")
+    known = getattr(model, "feature_names_in_", None) if model is estimator.estimator else None
+    if known is not None and "feature_names_in_" not in vars(estimator):
+        names = ", ".join(map(str, known[:5])) + (", ..." if len(known) > 5 else "")
+        warn(
+            f"X has no column names, but {name} was fitted on columns with names: {names}. The columns of X must have "
+            "this order. Pass a frame to have them compared."
+        )
     estimator._targets.check_estimator(model, rows.exact)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -480,6 +481,19 @@ def data_of(estimator: OrtGradientEstimator, model: TrainedModel, rows: Rows) ->
     return model.data(rows.X, label, targets.row_weights(label, rows.weight))
 
 
+def _call_for(X: object) -> str:
+    """Return how to pass y, for a message."""
+    if isinstance(X, (str, os.PathLike)):
+        return f"fit(X, y). Read {os.fspath(X)!r:.80} first, for example with pandas.read_csv"
+    if hasattr(X, "read"):
+        return "fit(X, y). Rows in parts, which need no y, have the methods __len__(), n_rows(i) and read(i)"
+    if isinstance(X, (list, tuple)) and len(X) == 2 and all(hasattr(part, "shape") for part in X):
+        return f"X is a {type(X).__name__} of two arrays. Use fit(*X)"
+    if isinstance(X, (list, tuple)) and X and isinstance(X[0], (list, tuple)) and hasattr(X[0][0], "shape"):
+        return f"X is a {type(X).__name__} of batches. Call partial_fit(*batch) for each, or join them for fit(X, y)"
+    return "fit(X, y)"
+
+
 def _checked(
     estimator: OrtGradientEstimator,
     X: Features,
@@ -491,11 +505,7 @@ def _checked(
     """Check rows in a form; `model` is None for the first rows."""
     if y is None:  # the message of scikit-learn
         name = type(estimator).__name__
-        pair = isinstance(X, (list, tuple)) and len(X) == 2 and all(hasattr(part, "shape") for part in X)
-        raise DataError(
-            f"This {name} estimator requires y to be passed, but the target y is None: "
-            f"{f'X is a {type(X).__name__} of two arrays. Use fit(*X)' if pair else 'fit(X, y)'}."
-        )
+        raise DataError(f"This {name} estimator requires y to be passed, but the target y is None: {_call_for(X)}.")
     if scipy.sparse.issparse(y) and not estimator._classifies:
         raise DataError(
             "The y of a regressor must be an array, got a sparse matrix. Pass y.toarray() or y.toarray().ravel()."

@@ -18,7 +18,7 @@ from sklearn.utils.multiclass import check_classification_targets
 
 from onnxtrain import graph
 from onnxtrain.convert.learned import predictor_of
-from onnxtrain.errors import ConversionError, DataError
+from onnxtrain.errors import ConversionError, DataError, warn
 from onnxtrain.estimators.arrays import as_data_error
 from onnxtrain.estimators.frames import Rows
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_fitted, takes_labels
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 
 #: The remedy if the labels have only one class.
 _TO_COME = "A classifier needs at least two classes. With partial_fit, pass all present and future classes as classes=."
+
+
+#: Fewer rows may have one label each by chance.
+_MANY_ROWS = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,7 +195,12 @@ class IndicatorLabels(Labels):
         return _with_zeros(rows, np.where(constant, 1 - rows.y[:1], 0)) if constant.any() else rows
 
     def learned(self, y: np.ndarray, source: Source, sample_weight: np.ndarray | None) -> Self:
-        """Return these labels with the column indices as classes."""
+        """Return these labels with the column indices as classes; warn if they look like one class per row."""
+        if len(y) >= _MANY_ROWS and np.all(y.sum(axis=1) == 1):
+            warn(
+                f"Each of the {len(y)} rows of y has exactly one 1, but its {self.n_labels} columns are trained as "
+                "independent labels. If they are classes that exclude each other, pass y.argmax(axis=1)."
+            )
         n_scores = source.model.n_scores
         if n_scores != self.n_labels:
             scores = f"{n_scores} scores" if n_scores > 1 else "one score, for two classes"
@@ -388,6 +397,8 @@ def _classes_of(found: np.ndarray, source: Source) -> np.ndarray:
         return np.arange(n_classes)
     some = ", ".join(map(str, found[:10]))
     remedy = "Set head='new' to give the model a last layer for these." if len(found) > 1 else _TO_COME
+    if len(found) < n_classes and np.issubdtype(found.dtype, np.integer):
+        remedy = f"Without names in the file, the labels are the columns of its output, 0 to {n_classes - 1}. {remedy}"
     positions = "" if source.model.n_axes == 2 else " If a label marks positions to ignore, set ignore_index to it."
     raise DataError(f"The model has {n_classes} classes, but y has {len(found)}: {some}. {remedy}{positions}")
 
@@ -421,7 +432,8 @@ def check_classes(y: np.ndarray) -> np.ndarray:
         check_classification_targets(y)
     except (TypeError, ValueError) as e:
         if isinstance(e, ValueError) and np.asarray(y).dtype != object:
-            raise DataError(f"{e} Use OrtGradientRegressor to learn numbers.") from e
+            shares = " To learn the class with the largest share, pass y.argmax(axis=1)." if np.ndim(y) == 2 else ""
+            raise DataError(f"{e} Use OrtGradientRegressor to learn numbers.{shares}") from e
         types = sorted({type(label).__name__ for label in np.ravel(y)})
         if types in (["int"], ["bool"], ["float"]):
             raise DataError(
@@ -505,8 +517,9 @@ def encode_classes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
         _check_type(unknown.tolist(), classes.tolist())
         raise DataError(
             f"y has labels that the model does not know: {', '.join(map(repr, unknown[:5].tolist()))}. "
-            f"{did_you_mean(unknown[0], map(str, classes))} To learn other classes, pass an unfitted estimator, or an "
-            "ONNX model with head='new'."
+            f"{did_you_mean(unknown[0], map(str, classes))} The y of the first fit, or classes= of the first "
+            "partial_fit, must contain all labels. To learn others, pass an unfitted estimator, or an ONNX model with "
+            "head='new'."
         )
     order = np.argsort(classes)
     return order[np.searchsorted(classes, y, sorter=order)].astype(np.int64).reshape(-1, 1)

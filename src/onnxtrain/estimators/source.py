@@ -204,6 +204,8 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
         return
     if type(estimator).__module__.startswith("onnxtrain.estimators"):
         name = type(estimator).__name__
+        if name == "LoRA":
+            raise ParameterError("estimator must be a model, got LoRA(). Pass it as weights_to_train=LoRA(...).")
         raise ParameterError(
             f"estimator is itself an {name}. Pass its model, which get_trained_onnx() or to_sklearn() returns, or "
             "continue its training with warm_start=True or partial_fit."

@@ -511,9 +511,11 @@ def check_sample_weight(
     if sample_weight is None:
         return None
     if isinstance(sample_weight, (str, Mapping)):
+        column = isinstance(sample_weight, str) and sample_weight != "balanced"
+        remedy = f"Pass the column, X[{sample_weight!r:.80}]." if column else ""
         raise DataError(
-            f"sample_weight must contain one number per row, got {sample_weight!r:.80}. To weight classes, set "
-            "class_weight of OrtGradientClassifier."
+            f"sample_weight must contain one number per row, got {sample_weight!r:.80}. "
+            f"{remedy or 'To weight classes, set class_weight of OrtGradientClassifier.'}"
         )
     if isinstance(sample_weight, tuple) and any(map(np.ndim, sample_weight)):
         raise DataError(
@@ -521,7 +523,10 @@ def check_sample_weight(
             "fit(X, y, X_val=..., y_val=...)."
         )
     if hasattr(sample_weight, "__next__") or callable(sample_weight):
-        raise DataError(f"sample_weight must be an array with one number per row, got {type(sample_weight).__name__}.")
+        remedy = " Pass a function as callback=..." if callable(sample_weight) else ""
+        raise DataError(
+            f"sample_weight must be an array with one number per row, got {type(sample_weight).__name__}.{remedy}"
+        )
     kind = np.asarray(sample_weight).dtype.kind
     others = [w for w in np.ravel(sample_weight) if isinstance(w, (str, bytes, complex))] if kind in "USOc" else []
     if others:
@@ -566,7 +571,9 @@ def check_features(X: HasShape, shape: tuple[Any, ...], source: str, name: str =
     wanted, given = shape[1:], X.shape[1:]
     if any(w is not None and w != g for w, g in zip(wanted, given, strict=True)):
         if len(wanted) == 1:
-            raise DataError(f"{name} has {given[0]} features, but {source} {wanted[0]}.")
+            raise DataError(
+                f"{name} has {given[0]} features, but {source} {wanted[0]}. Pass those columns, or a model for these."
+            )
         raise DataError(f"{name} has rows of shape {given}, but {source} {wanted}.{_turned(X.shape, wanted, name)}")
 
 
@@ -622,4 +629,7 @@ def check_domain(y: np.ndarray, loss: str | Callable[..., Any], params: Mapping[
     params = params or {}
     least, allowed = find_loss(loss, params).least(**params)
     if np.any((y < least) if allowed else (y <= least)):
-        raise DataError(f"The loss {loss!r} requires y {'>=' if allowed else '>'} {least:g}, got {y.min():g}.")
+        raise DataError(
+            f"The loss {loss!r} requires y {'>=' if allowed else '>'} {least:g}, got {y.min():g}. Choose another loss, "
+            "such as 'squared_error', or correct these targets."
+        )

@@ -126,7 +126,8 @@ def check_fits(values: Iterable[Any], expected: Sequence[Tensor]) -> None:
         if value.element_type() != tensor.elem_type:
             raise DataError(
                 f"{tensor.name!r} must be of type {_type_name(tensor.elem_type)}, "
-                f"got {_type_name(value.element_type())}."
+                f"got {_type_name(value.element_type())}. Pass an array of dtype "
+                f"{onnx.helper.tensor_dtype_to_np_dtype(tensor.elem_type)}."
             )
         shape = tuple(value.shape())
         if tensor.shape is None:

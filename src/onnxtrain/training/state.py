@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -223,6 +224,16 @@ class EpochInfo(HasNoItems):
     time: float
     weights: Mapping[str, np.ndarray] = field(repr=False)
     pace: Pace | None = None
+
+    _remedies = MappingProxyType(
+        {
+            "lr": "Use learning_rate.",
+            "model": "Use the estimator itself, or the argument weights.",
+            "train_loss": "Use loss.",
+            "training_loss": "Use loss.",
+            "val_loss": "Use validation_loss.",
+        }
+    )
 
 
 #: A function that is called after each epoch and returns True to stop training.
