@@ -35,10 +35,10 @@ from onnxtrain.training.objective import multiplications
 #: The number of rows that are compared.
 _ROWS = 200
 
-#: The multiplications that all compared rows may take, 0.02 s for each of the two models; of a larger model two rows
-#: are compared. With five times as many, the comparison took a quarter of a fit of the head of a convolutional network
-#: on 2000 images.
-WORK = 2e8
+#: The multiplications that all compared rows may take, 0.01 s for each of the two models; of a larger model two rows
+#: are compared. With ten times as many, the comparison took a quarter of a fit of the head of a convolutional network
+#: on 2000 images; with twice as many, that fit took a tenth longer.
+WORK = 1e8
 
 #: The largest number of elements of an output with positions, on all compared rows.
 _ELEMENTS = 2**22
