@@ -1803,6 +1803,13 @@ OTHER_KINDS = [
     (lambda _: onnxtrain.loss(""), ParameterError, "The name of a loss must not be empty."),
     (lambda _: rows.Parts(X, y), ArgumentTypeError, "read(i), got ndarray. Pass rows in memory to fit itself"),
     (lambda _: rows.from_files(3, print), ArgumentTypeError, "from_files expects a sequence of files"),
+    (lambda _: rows.from_files("*.csv", print), ArgumentTypeError, "Pass glob.glob(pattern)."),
+    (lambda _: LossCurveDisplay.from_estimator(R), ArgumentTypeError, "got the class OrtGradientRegressor."),
+    (
+        lambda _: onnxtrain.save(R(loss=lambda op, a, b: abs(a - b), max_iter=1).fit(IRIS, SPECIES), "model.onnx"),
+        ExportError,
+        "Register a loss with @onnxtrain.loss(name), and pass its name.",
+    ),
     (lambda _: rows.from_parquet("a", label=3), ArgumentTypeError, "label must be a column name or several, got 3."),
     (lambda _: rows.from_parquet(__file__, label="a"), DataError, "Read other formats with from_files(paths, read)."),
 ]

@@ -194,7 +194,7 @@ class Own(OrtGradientRegressor):
 @pytest.mark.parametrize(
     "model, message",
     [
-        (OrtGradientRegressor(loss=own_loss), r"cannot store the parameter 'loss', of type function.*Register it"),
+        (OrtGradientRegressor(loss=own_loss), r"cannot store the parameter 'loss', of type function.*Register a loss"),
         (OrtGradientRegressor(learning_rate=lambda step: 1e-3), "cannot store the parameter 'learning_rate'"),
         (Own(), "Only OrtGradientClassifier and OrtGradientRegressor can be saved, got Own"),
     ],

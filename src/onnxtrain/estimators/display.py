@@ -47,9 +47,10 @@ def _trained(model: Any) -> Estimator:
     if not hasattr(type(found), "get_trained_onnx"):
         kept = getattr(model, "refit", True)
         remedy = "" if kept else " A search with refit=False keeps no fitted estimator. Set refit=True."
+        name = f"the class {found.__name__}" if isinstance(found, type) else type(found).__name__
         raise ArgumentTypeError(
             "Expected a fitted OrtGradientRegressor or OrtGradientClassifier, or a fitted pipeline or search that ends "
-            f"with one, got {type(found).__name__}.{remedy}"
+            f"with one, got {name}.{remedy}"
         )
     check_is_fitted(found)
     return found

@@ -256,7 +256,7 @@ class Encoder:
                 return {name: pack(value, what)}
         if callable(value) and self.functions:
             return {"function": [getattr(value, "__qualname__", type(value).__qualname__), _digest(value)]}
-        remedy = " Register it and pass its name." if callable(value) else ""
+        remedy = " Register a loss with @onnxtrain.loss(name), and pass its name." if callable(value) else ""
         raise ExportError(f"A file cannot store {what}, of type {type(value).__name__}: {str(value)[:80]}.{remedy}")
 
     def _kinds(self) -> list[tuple[Any, str, Callable[[Any, str], Any]]]:

@@ -213,7 +213,10 @@ def check_location(name: str, location: str, folder: str) -> None:
     """Raise if a file is missing or outside the folder of the model."""
     refuse_outside(name, location, folder)
     if not os.path.isfile(os.path.join(os.path.realpath(folder), location)):
-        raise ModelError(f"The external data of the model cannot be read from {folder!r}: there is no {location!r}.")
+        raise ModelError(
+            f"The external data of the model cannot be read from {folder!r}: there is no {location!r}. Copy this file "
+            "there, too."
+        )
 
 
 def refuse_outside(name: str, location: str, folder: str) -> None:

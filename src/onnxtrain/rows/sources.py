@@ -491,8 +491,10 @@ def from_files(
     True
     """
     if isinstance(files, (str, os.PathLike)) or not isinstance(files, Iterable) or not callable(read):
+        pattern = " Pass glob.glob(pattern)." if isinstance(files, str) and "*" in files else ""
         raise ArgumentTypeError(
             f"from_files expects a sequence of files and a function that reads one, got {files!r:.80} and {read!r:.80}."
+            f"{pattern}"
         )
     files = tuple(files)
     if n_rows is not None and len(n_rows) != len(files):
