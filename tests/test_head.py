@@ -265,7 +265,7 @@ LABELS = {
     ),
     "none that the model has": (
         lambda m, X: m.set_params(head="keep").fit(X, np.full(60, 2)),
-        "model has 2 classes, but y has 1: 2. A classifier needs at least two .* classes=",
+        "model has 2 classes, but y has 1: 2. Without names .* A classifier needs at least two .* classes=",
     ),
 }
 

@@ -204,7 +204,7 @@ class DataError(OnnxTrainError, ValueError):
     >>> OrtGradientRegressor(loss="poisson").fit([[0.0], [1.0]], [-1.0, 1.0])
     Traceback (most recent call last):
         ...
-    onnxtrain.errors.DataError: The loss 'poisson' requires y >= 0, got -1.
+    onnxtrain.errors.DataError: The loss 'poisson' requires y >= 0, got -1. ...
     """
 
 
