@@ -11,6 +11,7 @@ from dataclasses import replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from sklearn.neighbors import KNeighborsRegressor, RadiusNeighborsRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
@@ -210,11 +211,23 @@ def start(
             if not rounding:
                 model, state = _agreed(estimator, compared, model)
                 rows.form.warn_of_rounding(rows.exact)
+                _warn_of_lost_names(whole, X)
                 return rows, model, state
     except Exception as e:  # any class: a third-party step may ask for columns by name, but got an array
         _check_divisible(estimator.estimator, e, X)
         refused = e
     return _start_divided(estimator, X, y, sample_weight, refused, rounding)
+
+
+def _warn_of_lost_names(model: Any, X: Features) -> None:
+    """Warn of an array for a model that was fitted on a frame, because the order of the columns is not compared."""
+    known = getattr(model, "feature_names_in_", None)
+    if known is not None and isinstance(X, np.ndarray):
+        names = ", ".join(map(str, known[:5])) + (", ..." if len(known) > 5 else "")
+        warn(
+            f"X has no column names, but {type(model).__name__} was fitted on columns with names: {names}. The columns "
+            "of X must have this order. Pass a frame to have them compared."
+        )
 
 
 def _check_divisible(model: Any, error: Exception, X: Features) -> None:
@@ -374,13 +387,6 @@ def _check_fitted(estimator: OrtGradientEstimator, model: Estimator, rows: Rows)
     if hasattr(model, "n_features_in_"):
         wanted = {"X": (None, model.n_features_in_)}
         rows.form.check_shape(rows.X, wanted, f"{name} was fitted on")
-    known = getattr(model, "feature_names_in_", None) if model is estimator.estimator else None
-    if known is not None and "feature_names_in_" not in vars(estimator):
-        names = ", ".join(map(str, known[:5])) + (", ..." if len(known) > 5 else "")
-        warn(
-            f"X has no column names, but {name} was fitted on columns with names: {names}. The columns of X must have "
-            "this order. Pass a frame to have them compared."
-        )
     estimator._targets.check_estimator(model, rows.exact)
 
 
