@@ -152,7 +152,7 @@ class Named(dict[str, Any]):
 def of_module(
     module: str, known: Sequence[str], remedies: Mapping[str, str] = MappingProxyType({})
 ) -> Callable[[str], NoReturn]:
-    """Return the ``__getattr__`` of a public module; `remedies` says what to use instead of names that users expect."""
+    """Return the ``__getattr__`` of a public module; `remedies` has a remedy for names that users expect."""
 
     def missing(name: str) -> NoReturn:
         raise unknown_name(

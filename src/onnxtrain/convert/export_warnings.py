@@ -59,7 +59,7 @@ def remarks(onx: onnx.ModelProto, trained: Collection[str], others: Collection[s
 
 
 def _on_dynamo(module: Module, trained: Collection[str]) -> list[str]:
-    """Return the warnings about what torch.onnx.export(dynamo=True) records."""
+    """Return the warnings for a file of torch.onnx.export(dynamo=True), from its records of the module."""
     found = []
     taken = taken_by_nodes(module)
     layers = _folded_normalizations(module, taken)
@@ -85,7 +85,7 @@ def _on_dynamo(module: Module, trained: Collection[str]) -> list[str]:
 
 
 def _on_script(onx: onnx.ModelProto, module: Module, trained: Collection[str], others: Collection[str]) -> list[str]:
-    """Return the warnings about what torch.onnx.export(dynamo=False) does not record."""
+    """Return the warnings for a file of torch.onnx.export(dynamo=False), which has no records of the module."""
     found = []
     padded = {} if module.held else padding_rows(onx)
     if tables := {n.input[0] for n in onx.graph.node if n.output and n.output[0] in padded}.intersection(trained):

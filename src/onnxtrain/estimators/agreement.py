@@ -392,7 +392,7 @@ def _check_alone(model: TrainedModel, alone: np.ndarray, expected: np.ndarray) -
 
 
 def _random_numbers(onx: onnx.ModelProto) -> str:
-    """Return which node draws random numbers, and the remedy; else ""."""
+    """Name a node with random results, and the remedy, for a message; empty if there is none."""
     nodes = graph.nodes_in(onx.graph.node)
     training = ("Dropout", 3)  # its third input is the mode
     found = next((n for n in nodes if n.op_type in _RANDOM or (n.op_type, len(n.input)) == training), None)
@@ -438,10 +438,7 @@ def _compare_with_onnx(
         )
     if decoder is None:
         return ()
-    scores = found[model.scores]
-    of_skl2onnx = b"skl2onnx" in original[:100]  # the name of the producer is at the start
-    doubled = of_skl2onnx and bool(scores.any()) and np.array_equal(scores[:, :1], -scores[:, 1:])
-    warnings = (_OPPOSITES.format(name),) if doubled else ()
+    warnings = (_OPPOSITES.format(name),) if _are_opposites(found[model.scores], original) else ()
     size = decoder.labels(model.layout.table(found[model.scores])).size
     # other outputs are lists of the classes, several classes for each row, or conditions
     labels = [y for y in expected.values() if y.dtype.kind != "f" and y.size == size]
@@ -459,6 +456,12 @@ def _compare_with_onnx(
 
 def _remedy_of_file(original: onnx.ModelProto) -> str:
     return lost_outputs(original) or _random_numbers(original) or _OTHER_OUTPUT
+
+
+def _are_opposites(scores: np.ndarray, original: bytes) -> bool:
+    """Whether the two columns of scores are -d and d, in a file of skl2onnx."""
+    opposite = bool(scores.any()) and np.array_equal(scores[:, :1], -scores[:, 1:])
+    return opposite and onnx.load_model_from_string(original).producer_name == "skl2onnx"
 
 
 def _quantized_steps(original: bytes) -> float:

@@ -259,6 +259,14 @@ _COARSE, _CONSTANT = 1e-3, 1e-12
 _SMALLEST = 1e-16
 
 
+def _check_no_dates(X: Any) -> None:
+    if getattr(getattr(X, "dtype", None), "kind", "") in ("m", "M"):
+        raise DataError(
+            "X contains dates or durations. Convert it to numbers, such as X.astype('datetime64[D]').astype(float) for "
+            "dates in days."
+        )
+
+
 @as_data_error()
 def check_X_y(
     estimator: Estimator,
@@ -276,11 +284,7 @@ def check_X_y(
 
     X becomes an ndarray of `dtype`, or a CSR matrix of any floating-point type. It is not copied if it already is.
     """
-    if getattr(getattr(X, "dtype", None), "kind", "") in ("m", "M"):
-        raise DataError(
-            "X contains dates or durations. Convert it to numbers, such as X.astype('datetime64[D]').astype(float) for "
-            "dates in days."
-        )
+    _check_no_dates(X)
     if y is not None:
         check_lengths(X, y)
     if dtype.kind == "f" and _is_clean(X, estimator, ndim, reset=reset) and (y is None or _is_clean_target(y)):
@@ -433,7 +437,7 @@ def _is_as_fitted(X: np.ndarray, estimator: Estimator) -> bool:
 
 
 def _is_clean_target(y: Any) -> bool:
-    """Whether y holds numbers that scikit-learn's validation is certain to return unchanged."""
+    """Whether scikit-learn's validation is certain to return y unchanged."""
     if type(y) is not np.ndarray or y.ndim not in (1, 2) or y.size == 0:
         return False
     return y.dtype.kind in "iub" or (y.dtype in (np.float32, np.float64) and bool(np.vdot(y, y) < _SUM_OF_SQUARES))
