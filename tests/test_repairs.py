@@ -11,10 +11,11 @@ import skl2onnx
 import sklearn
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin, clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.compose import TransformedTargetRegressor
+from sklearn.compose import TransformedTargetRegressor, make_column_transformer
 from sklearn.datasets import make_classification
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
 from sklearn.ensemble import (
+    AdaBoostClassifier,
     BaggingClassifier,
     HistGradientBoostingClassifier,
     StackingClassifier,
@@ -27,9 +28,10 @@ from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SG
 from sklearn.model_selection import GridSearchCV, HalvingGridSearchCV, RandomizedSearchCV
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.multioutput import MultiOutputRegressor
+from sklearn.naive_bayes import ComplementNB, GaussianNB
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MaxAbsScaler, PowerTransformer, StandardScaler
+from sklearn.preprocessing import MaxAbsScaler, OneHotEncoder, PowerTransformer, StandardScaler
 from sklearn.svm import SVC, LinearSVC, NuSVC
 
 import onnxtrain
@@ -571,3 +573,52 @@ def test_a_network_that_a_search_found_keeps_its_columns(model, around):
     found = around(GridSearchCV(model, {}, cv=2)).fit(X, targets)
     (y,) = run(convert(found, X).onnx, {"X": X.astype(np.float32)})
     np.testing.assert_allclose(y, found.predict(X), atol=1e-5)
+
+
+@pytest.mark.parametrize("labels", [Y.astype(float), Y.astype(np.uint8)], ids=["0.0", "uint8"])
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        AdaBoostClassifier(n_estimators=3, random_state=0), ComplementNB(), GaussianNB(), SGDClassifier(random_state=0),
+        OneVsOneClassifier(LogisticRegression()), OneVsRestClassifier(LogisticRegression()),
+        make_pipeline(MaxAbsScaler(), CalibratedClassifierCV(LogisticRegression(), cv=2)),
+    ],
+    ids=lambda e: type(e).__name__,
+)  # fmt: skip
+def test_labels_may_be_real_valued_or_unsigned(estimator, labels):
+    """The converters of these classes would write the labels as strings."""
+    rows = X - X.min(axis=0)  # not negative, for ComplementNB
+    fitted = clone(estimator).fit(rows, labels)
+    tuned = OrtGradientClassifier(fitted, learning_rate=1e-12, **ONE).fit(rows, labels)
+    found, expected = tuned.predict(rows), fitted.predict(rows)
+    np.testing.assert_array_equal(found, expected)
+    assert found.dtype == expected.dtype
+    assert run(tuned.get_trained_onnx(), {"X": rows.astype(np.float32)})[0].dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    "estimator, name", [(LinearSVC(), "scores"), (SVC(), "scores"), (LogisticRegression(), "probabilities")]
+)
+def test_scores_are_not_named_probabilities(estimator, name):
+    tuned = OrtGradientClassifier(estimator, **ONE).fit(X, Y)
+    onx = tuned.get_trained_onnx()
+    assert [output.name for output in onx.graph.output] == ["label", name]
+    values = tuned.decision_function(X) if name == "scores" else tuned.predict_proba(X)
+    np.testing.assert_allclose(run(onx, {"X": X.astype(np.float32)})[1], values, atol=1e-5)
+
+
+def test_the_column_named_scores_keeps_its_name():
+    frame = pytest.importorskip("pandas").DataFrame({"scores": X2[:, 0], "city": np.where(Y2, "Rome", "Oslo")})
+    model = make_pipeline(make_column_transformer((OneHotEncoder(), ["city"]), remainder="passthrough"), LinearSVC())
+    onx = OrtGradientClassifier(model, **ONE).fit(frame, Y2).get_trained_onnx()
+    assert "scores" in [value.name for value in onx.graph.input]
+    assert [output.name for output in onx.graph.output] == ["label", "probabilities"]
+
+
+@pytest.mark.filterwarnings("ignore:Before the first step, predict differs")  # libsvm's probabilities
+def test_without_probabilities_and_scores_predict_is_left():
+    tuned = OrtGradientClassifier(SVC(probability=True), loss="squared_hinge", **ONE).fit(X2, Y2)
+    with pytest.raises(AttributeError, match=r"CalibratedClassifierCV\.$"):
+        tuned.predict_proba(X2)
+    with pytest.raises(AttributeError, match=r"Use predict, or to_sklearn\(\)\.decision_function\(X\)"):
+        tuned.decision_function(X2)

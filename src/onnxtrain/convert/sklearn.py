@@ -92,7 +92,7 @@ def repaired_graph(estimator: BaseEstimator, X: Any, *, raw_scores: bool = False
     ConversionError
         There is no converter, or it fails.
     """
-    estimator = _predicting(_without_covers(estimator))
+    estimator = _predicting(_with_signed_labels(_without_covers(estimator)))
     plain = _without_passthrough(estimator)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -213,6 +213,16 @@ def _of_known_class(found: BaseEstimator) -> BaseEstimator:
     plain = copy.copy(found)
     plain.__class__ = parent
     return plain
+
+
+def _with_signed_labels(estimator: BaseEstimator) -> BaseEstimator:
+    """Return a copy in which unsigned and real-valued class labels, such as 0.0 and 1.0, are int64, as in a graph.
+
+    skl2onnx and its converters take other numbers than signed integers for strings.
+    """
+    labels = [vars(found).get("classes_") for found in inside(estimator)]
+    arrays = [array for array in labels if isinstance(array, np.ndarray) and array.dtype.kind in "uf"]
+    return copy.deepcopy(estimator, {id(a): a.astype(np.int64) for a in arrays}) if arrays else estimator
 
 
 def _predicting(estimator: BaseEstimator) -> BaseEstimator:

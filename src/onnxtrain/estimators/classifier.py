@@ -38,23 +38,28 @@ def _gives_probabilities(self: OrtGradientClassifier) -> bool:
         loss, likely = self.loss, found.prediction is deferred.losses.Prediction.LIKELIHOOD
     if likely:
         return True
+    scores = "" if _why_no_scores(self) else " Use decision_function for the scores."
     raise AttributeError(
         f"predict_proba is not available with loss={loss!r}, because the scores do not define probabilities. Set "
-        "loss='log', or wrap the estimator in CalibratedClassifierCV. Use decision_function for the scores."
+        f"loss='log', or wrap the estimator in CalibratedClassifierCV.{scores}"
     )
 
 
 def _has_scores(self: OrtGradientClassifier) -> bool:
-    if not self._decides:
-        raise AttributeError(
-            "decision_function is not available, because the probabilities of this model are the softmax of other "
-            "scores. Use predict_proba or predict, or to_sklearn().decision_function(X)."
-        )
-    if self.__sklearn_is_fitted__() and self._trained.source.model.link is deferred.link.Link.PROBABILITY:
-        raise AttributeError(
-            "decision_function is not available: this model outputs probabilities, whose scores were not recognised."
-        )
+    if reason := _why_no_scores(self):
+        others = "predict_proba or predict" if hasattr(self, "predict_proba") else "predict"
+        own = "" if self._trained.source.original is not None else ", or to_sklearn().decision_function(X)"
+        raise AttributeError(f"decision_function is not available, because {reason}. Use {others}{own}.")
     return True
+
+
+def _why_no_scores(self: OrtGradientClassifier) -> str:
+    """Return why there is no decision_function, for a message; empty if there is one."""
+    if not self._decides:
+        return "the probabilities of this model are the softmax of other scores"
+    if self.__sklearn_is_fitted__() and self._trained.source.model.link is deferred.link.Link.PROBABILITY:
+        return "this model outputs probabilities, whose scores were not recognised"
+    return ""
 
 
 class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEstimator, EvaluableEstimator):

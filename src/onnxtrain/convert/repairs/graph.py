@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, is_classifier
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neural_network import MLPRegressor
@@ -34,6 +34,8 @@ def repair_graph(estimator: BaseEstimator, onx: onnx.ModelProto) -> onnx.ModelPr
         _turn_scores(graph)
     if "SequenceConstruct" in operators:
         _unpack_sequence(graph)
+    if is_classifier(estimator) and not hasattr(estimator, "predict_proba"):
+        _name_scores(graph)
     return onx
 
 
@@ -159,3 +161,14 @@ def _unpack_sequence(graph: onnx.GraphProto) -> None:
             output = f"{old.name}_{i}"
             graph.node.append(helper.make_node("Identity", [name], [output], name=output))
             graph.output.append(helper.make_tensor_value_info(output, onnx.TensorProto.FLOAT, [None, None]))
+
+
+def _name_scores(graph: onnx.GraphProto) -> None:
+    """Name the output of a classifier without probabilities ``scores``; skl2onnx calls every one ``probabilities``."""
+    names = [some for node in graph.node for some in (node.input, node.output)]
+    if "scores" in {value.name for value in graph.input}.union(*names):
+        return
+    for some in names:
+        some[:] = ["scores" if name == "probabilities" else name for name in some]
+    for output in graph.output:
+        output.name = "scores" if output.name == "probabilities" else output.name
