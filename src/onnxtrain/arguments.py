@@ -100,6 +100,8 @@ _REMEDIES = {
     "callbacks": "Pass a function to fit, fit(X, y, callback=...), or callbacks of scikit-learn to set_callbacks.",
     "steps_per_epoch": "An epoch uses all rows once; batch_size sets the number of steps.",
     "initial_epoch": "To continue an earlier fit, use warm_start=True, partial_fit or fit(..., resume=True).",
+    "t_max": "A schedule ends with the last of the max_iter epochs, so it needs no length.",
+    "threshold": "Use TunedThresholdClassifierCV(model) of scikit-learn.",
     "drop_last": "The last batch of an epoch contains the remaining rows, and counts as that many.",
 }
 _SAME_REMEDY = {
@@ -116,7 +118,9 @@ _SAME_REMEDY = {
     "num_classes": "n_classes n_labels n_outputs num_labels",
     "opset": "target_opset opset_version opset_import",
     "rank": "r lora_r lora_rank lora_alpha target_modules modules_to_save lora_dropout",
-    "validation_data": "valid_data val_data validation_set eval_data eval_X valid_set valid_sets dev_set train_split",
+    "t_max": "decay_steps n_steps num_training_steps total_iters total_steps",
+    "validation_data": "valid_data val_data validation_set eval_data eval_X valid_set valid_sets dev_set train_split "
+    "x_dev x_eval x_holdout x_test x_valid y_dev y_eval y_holdout y_test y_valid",
     "warmup": "warmup_steps num_warmup_steps warmup_ratio",
     "weight_decay": "decay wd",
 }
@@ -131,7 +135,13 @@ def synonym(name: str) -> str | None:
 
 
 #: For names of parameters of the estimators, the arguments of functions.
-_OF_FUNCTIONS = {"device": "providers", "nclasses": "n_outputs", "weights": "weights_to_train"}
+_OF_FUNCTIONS = {
+    "device": "providers",
+    "nclasses": "n_outputs",
+    "weights": "weights_to_train",
+    **dict.fromkeys(("file", "filename", "filepath", "fname"), "path"),
+    **dict.fromkeys(("labelcolumn", "target", "targets", "y"), "label"),
+}
 
 #: The parameters that only the classifier has.
 _OF_CLASSES = ("class_axis", "class_weight", "ignore_index", "output_is")
@@ -154,6 +164,7 @@ def advice(name: str, known: Iterable[str]) -> str:
     if key in _OF_CLUSTER and "client" in names:
         return f"Pass a client: client=distributed.Client({key}=...)."
     ours = key if key in names else _OURS.get(key)
+    ours = _OF_FUNCTIONS.get(key) if _OF_FUNCTIONS.get(key) in names else ours
     if ours in names:
         return f"Did you mean {ours!r}?"
     if key in _REMEDY_OF:
@@ -412,7 +423,7 @@ def _place(cls: type, name: str, known: Iterable[str]) -> str:
     for method in ("fit", "partial_fit"):
         if name in inspect.signature(getattr(cls, method)).parameters:
             return f"It is an argument of {method}."
-    return advice(name, known)
+    return advice(name, known) if known else "It takes no arguments."
 
 
 class given:

@@ -148,6 +148,10 @@ class Named(dict[str, Any]):
     def __missing__(self, key: object) -> NoReturn:
         raise KeyError(f"There is no {key!r}. {did_you_mean(key, self)}")
 
+    def __getattr__(self, name: str) -> NoReturn:
+        hint = f" Use the key, [{name!r}]." if name in self else ""
+        raise AttributeError(f"A dictionary has no attribute {name!r}.{hint}", name=name, obj=self)
+
 
 def of_module(
     module: str, known: Sequence[str], remedies: Mapping[str, str] = MappingProxyType({})

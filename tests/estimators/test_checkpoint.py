@@ -190,7 +190,7 @@ WRONG = [
     (dict(checkpoint="no/such/folder/m.onnx"), {}, ParameterError, "The folder of the checkpoint 'no/such/.*not exist"),
     (dict(checkpoint="."), {}, ParameterError, "must be the path of a file, but '.' is a folder"),
     (dict(resume=True), {}, ParameterError, "resume=True continues from a file. Pass its path"),
-    (dict(checkpoint=3), {}, ParameterError, "checkpoint must be a path, got 3"),
+    (dict(checkpoint=3), {}, ParameterError, "checkpoint must be the path of a file, such as 'fit.onnx', got 3"),
     (dict(checkpoint="PATH", every=0), {}, ParameterError, "every must be an integer, 1 or more, got 0"),
     (dict(checkpoint="PATH"), dict(solver="lbfgs"), ParameterError, "not available with solver='lbfgs'"),
     (dict(checkpoint="PATH", resume=True), dict(l2=0.1, loss="huber"), ParameterError, "other values of l2, loss"),

@@ -105,7 +105,7 @@ def test_a_row_of_weight_zero_may_have_no_loss(diabetes, solver):
     kept = weight > 0
     y = np.where(kept, y, 0.0)
     linear = LinearRegression().fit(X[kept], np.log(y[kept]))
-    params = dict(loss=squared_log_error, solver=solver, dtype="float64", batch_size=64, max_iter=5, random_state=0)
+    params = dict(loss=squared_log_error, solver=solver, dtype="float64", max_iter=5, random_state=0)
     all_rows, some = OrtGradientRegressor(linear, **params), OrtGradientRegressor(linear, **params)
     all_rows.fit(X, y, weight, X_val=X, y_val=y, sample_weight_val=weight)
     some.fit(X[kept], y[kept], weight[kept], X_val=X[kept], y_val=y[kept], sample_weight_val=weight[kept])

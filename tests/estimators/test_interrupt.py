@@ -31,15 +31,17 @@ def rate(step):
     return 1e-3
 
 
+LBFGS = {"solver": "lbfgs", "learning_rate": 1e-3}
+
 #: How `fit` is called, and whether KeyboardInterrupt comes out.
 CALLS = {
     "fit": (lambda model: model.fit(X, Y), False),
     "partial_fit": (lambda model: [model.partial_fit(X, Y) for _ in range(2)], False),
-    "fit with lbfgs": (lambda model: model.set_params(solver="lbfgs").fit(X, Y, callback=interrupt), False),
+    "fit with lbfgs": (lambda model: model.set_params(**LBFGS).fit(X, Y, callback=interrupt), False),
     "fit of a pipeline": (lambda model: make_pipeline(StandardScaler(), model).fit(X, Y), False),
     "fit, on demand": (lambda model: model.set_params(on_interrupt="raise").fit(X, Y), True),
     "lbfgs, on demand": (
-        lambda model: model.set_params(on_interrupt="raise", solver="lbfgs").fit(X, Y, callback=interrupt),
+        lambda model: model.set_params(on_interrupt="raise", **LBFGS).fit(X, Y, callback=interrupt),
         True,
     ),
     "search": (lambda model: GridSearchCV(model, {"l2": [0, 1e-3]}).fit(X, Y), True),

@@ -1,5 +1,6 @@
 """Mistakes of a first hour, and the answers: what was found, and what to do."""
 
+import copy
 import gzip
 import io
 import os
@@ -18,6 +19,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pandas as pd
+import polars as pl
 import pytest
 import scipy.sparse
 from skl2onnx import to_onnx
@@ -35,7 +37,7 @@ from sklearn.metrics import make_scorer, mean_absolute_error
 from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, SplineTransformer, StandardScaler
 
 import onnxtrain
 from onnxtrain import (
@@ -116,6 +118,11 @@ TABLE = pd.DataFrame(
 RENT = np.arange(20.0)
 DIGITS_AS_TEXT = pd.DataFrame({"area": np.arange(20.0), "rooms": ["2", "3.5"] * 10})
 
+
+ENCODED = make_pipeline(OneHotEncoder(), LogisticRegression())
+WITH_SPLINES = make_pipeline(
+    make_column_transformer((OneHotEncoder(), ["town"]), (SplineTransformer(), ["area"])), LogisticRegression()
+)
 
 TRAINED = R(PIXELS, max_iter=0).fit(np.ones((20, 3, 8, 8)), PAIR)
 
@@ -503,7 +510,11 @@ CALLS = [
         ParameterError,
         "callback must be a function, called as callback(info) after each epoch, got 3.",
     ),
-    (lambda _: R().fit(X, y, callback=[print]), ParameterError, "To use several, pass one function that calls them."),
+    (
+        lambda _: R().fit(X, y, callback=[print]),
+        ParameterError,
+        "For several: callback=lambda info: any([f(info) for f in callbacks]).",
+    ),
     (
         lambda _: R().fit(X, y, callback=lambda: True),
         ParameterError,
@@ -600,7 +611,7 @@ MORE_CALLS = [
     (
         lambda _: R().fit(rows.from_files(["a"], lambda _: (X, None))),
         DataError,
-        "With from_parquet, pass label=..., the name of its column.",
+        "With from_parquet, pass label=..., the name of the column.",
     ),
     (
         lambda _: R(LINE).fit({"x": X}, y),
@@ -650,7 +661,7 @@ MORE_CALLS = [
     (
         lambda _: R().fit(TABLE[["area"]], "area"),
         DataError,
-        "y must have one target per row of X, got the single value 'area'. The column",
+        "y must have one target per row of X, got the single value 'area'. Pass the column, y=X['area'], and X without it.",
     ),
     (lambda _: R().fit(X, 3.0), DataError, "y must have one target per row of X, got the single value 3.0."),
     (
@@ -658,7 +669,16 @@ MORE_CALLS = [
         DataError,
         "y contains NaN. Leave out the rows without a target",
     ),
-    (lambda _: R().fit(np.where(X > 0.1, np.nan, X), y), DataError, "using an imputer transformer in a pipeline"),
+    (
+        lambda _: R().fit(np.where(X > 0.1, np.nan, X), y),
+        DataError,
+        "Input X contains NaN. Pass a model with an imputer",
+    ),
+    (
+        lambda _: R().fit(pd.DataFrame({"a": [1.0, np.nan], "b": [1.0, 2.0]}), [1.0, 2.0]),
+        DataError,
+        "Input X contains NaN in 'a'. Pass a model with an imputer, make_pipeline(SimpleImputer(), model).",
+    ),
     (lambda _: R().fit(X[:0], y[:0]), DataError, "Found array with 0 sample(s) (shape=(0, 10))"),
     (lambda _: R(loss="poisson").fit(X, y - 200), DataError, "The loss 'poisson' requires y >= 0, got -175."),
     (
@@ -1144,7 +1164,7 @@ FURTHER_CALLS = [
     (
         lambda _: C().fit(IRIS, np.where(SPECIES > 0, SPECIES, np.nan).astype(object)),
         DataError,
-        "Input contains NaN. The NaN is in y. Leave out the rows without a label",
+        "y contains nan in 50 of its 150 rows, first in row 0. Leave out the rows without a label",
     ),
     (lambda _: R().fit(X, y, np.ones(3)), DataError, "Pass one weight per row of X."),
     (
@@ -1166,11 +1186,11 @@ FURTHER_CALLS = [
     (
         lambda r: r.score(X, [np.nan, *y[1:]]),
         DataError,
-        "Input contains NaN. The NaN is in y. Leave out the rows without a",
+        "y contains nan in 1 of its 442 rows, first in row 0. Leave out the rows without a label",
     ),
     (lambda r: r.score(X, np.c_[y, y]), DataError, "y_true and y_pred have different number of output (2!=1)"),
     (
-        np.errstate(invalid="ignore")(lambda _: C().fit(IRIS, SPECIES).score(IRIS, [np.nan] * 150)),
+        np.errstate(invalid="ignore")(lambda _: C().fit(IRIS, SPECIES).score(IRIS, np.full(150, np.nan))),
         DataError,
         "contains NaN. Leave out the rows without a",
     ),
@@ -1181,7 +1201,23 @@ FURTHER_CALLS = [
     ),
     (lambda _: R().fit(X, np.array(["low"] * 442, object)), DataError, "y must be numeric, got the string 'low'"),
     (lambda _: R().fit(X, ["low"] * 442), DataError, "y must be numeric, got the string 'low'"),
-    (lambda _: C().fit(IRIS, [None, "a", "b"] * 50), DataError, "Leave out the rows without a label."),
+    (
+        lambda _: C().fit(IRIS, [None, "a", "b"] * 50),
+        DataError,
+        "y contains None in 50 of its 150 rows, first in row 0. Leave out the rows without a label: known = "
+        "pandas.notna(y), fit(X[known], pandas.Series(y)[known]).",
+    ),
+    (lambda _: C().fit(IRIS, pd.Series(["a", pd.NA, "b"] * 50, dtype="string")), DataError, "y contains <NA> in 50 of"),
+    (
+        lambda _: C(ENCODED).fit(TABLE[["town"]], pd.Series(["a", None] * 10)),
+        DataError,
+        "in 10 of its 20 rows, first in row 1.",
+    ),
+    (
+        lambda _: C(POSITIONS, max_iter=1).fit(SEQUENCES, [[0, 1, None]] * 20),
+        DataError,
+        "got NoneType, int. Replace a missing label by ignore_index, -100 by default, or leave out the row.",
+    ),
     (
         lambda _: C().fit(IRIS, pd.date_range("2020", periods=3).repeat(50)),
         DataError,
@@ -1216,7 +1252,11 @@ FURTHER_CALLS = [
     (lambda _: R(head="keeps").fit(X, y), ParameterError, "Did you mean 'keep'?"),
     (lambda _: R(on_interrupt="rais").fit(X, y), ParameterError, "Did you mean 'raise'?"),
     (lambda _: C(class_weight="balance").fit(IRIS, SPECIES), ParameterError, "Did you mean 'balanced'?"),
-    (lambda _: C(class_weight=2.0).fit(IRIS, SPECIES), ParameterError, "class_weight={'rare': 10, 'common': 1}."),
+    (
+        lambda _: C(class_weight=2.0).fit(IRIS, SPECIES),
+        ParameterError,
+        "class_weight={'rare': 10, 'common': 1}, or dict(zip(",
+    ),
     (
         lambda _: C(NETWORK, output_is="logits").fit(IRIS, SPECIES),
         ParameterError,
@@ -1422,7 +1462,7 @@ FURTHER_CALLS = [
     (
         lambda _: rows.from_parquet("rows.parquet", y="price"),
         ArgumentTypeError,
-        "from_parquet: got an unexpected keyword argument 'y'. Its arguments are source, label, columns, weight.",
+        "from_parquet: got an unexpected keyword argument 'y'. Did you mean 'label'? Its arguments are source, label, columns, weight.",
     ),
     (
         lambda _: onnxtrain.with_new_head(NETWORK),
@@ -1646,7 +1686,11 @@ FURTHER_CALLS = [
             lambda model: R(clone(model.estimator).fit(TABLE["town"], RENT)).fit(TABLE[["town"]], RENT),
         )
     ),
-    (lambda _: C().fit(TABLE[["area"]], pd.cut(RENT, 3)), DataError, "with continuous values. Pass y.astype(str)."),
+    (
+        lambda _: C().fit(TABLE[["area"]], pd.cut(RENT, 3)),
+        DataError,
+        "got Interval. Pass numpy.asarray(y).astype(str).",
+    ),
     (
         lambda _: C(POSITIONS, max_iter=0).fit(SEQUENCES, SEQUENCES % 2).score(SEQUENCES, SEQUENCES[:, :2]),
         DataError,
@@ -1725,10 +1769,146 @@ def test_columns_are_not_blamed_for_labels():
         R(model).fit(TABLE.assign(c=DAYS), pd.cut(RENT, 3))
 
 
+class Dataset:
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, i):
+        return X[i], y[i]
+
+
 class OfBatches:
     def __iter__(self):
         return iter([(X, y)])
 
+
+def absolute(op, y_true, y_pred):
+    return op.Absolute(op.Sub(y_true, y_pred))
+
+
+def mean_of_rows(op, y_true, y_pred):
+    return np.mean((y_true - y_pred) ** 2)
+
+
+def clamped(op, y_true, y_pred):
+    return y_pred.clamp(min=0) - y_true
+
+
+#: Mistakes of the second hour: tables, validation sets, callbacks, checkpoints, losses and schedules.
+SECOND_HOUR = [
+    (lambda _: R(loss=absolute).fit(X, y), ModelError, "ONNX has no operator 'Absolute'. Did you mean 'Abs'? The oper"),
+    (lambda _: R(loss=mean_of_rows).fit(X, y), LossError, "Leave out the mean or the sum over the rows"),
+    (
+        lambda _: R(loss=clamped).fit(X, y),
+        LossError,
+        "has no attribute 'clamp'. Use the operator of ONNX, op.Clip(...)",
+    ),
+    (lambda _: Cosine(warmup=500), OptimizerError, "got 500. It is the share of the steps: warmup=0.1 is a tenth."),
+    (lambda _: Cosine(0.1, T_max=100), ArgumentTypeError, "A schedule ends with the last of the max_iter epochs"),
+    (
+        lambda _: R(learning_rate=lambda epoch, rate: rate * 0.9).fit(X, y),
+        OptimizerError,
+        "missing a required argument: 'rate'. For example: lambda step: 0.01 * 0.999**step.",
+    ),
+    (lambda r: r.score(y, r.predict(X)), DataError, "score takes the rows, not predictions: score(X, y)."),
+    (lambda r: r.predict(X[0]), DataError, "Expected 2D array, got 1D array instead\nReshape your data"),
+    (lambda r: r.predict(pd.Series(X[0])), DataError, "A row of a frame is frame.iloc[[0]], a column frame[['name']]"),
+    (
+        lambda _: C(PIXELS).fit(np.array(["cat.png", "dog.JPEG"] * 10), [0, 1] * 10),
+        DataError,
+        "could not convert string to float: 'cat.png'. X contains the names of image files. Read the images into",
+    ),
+    (lambda _: C({"fc.weight": IRIS}).fit(IRIS, SPECIES), ParameterError, "got dict. Weights have no graph. Load them"),
+    (lambda r: r.load_training_state("no/such"), DataError, "There is no file or folder 'no/such'. Pass a state that"),
+    (
+        lambda _: C(POSITIONS, ignore_index="1").fit(SEQUENCES, SEQUENCES % 2),
+        ParameterError,
+        "ignore_index='1' is a string, but the labels in y are numbers of type int64.",
+    ),
+    (
+        lambda _: C(POSITIONS, class_axis=1).fit(SEQUENCES, SEQUENCES % 2),
+        DataError,
+        "class_axis=1), or class_axis=2 must be set.",
+    ),
+    (lambda _: R().fit(X, y, X_test=X, y_test=y), ArgumentTypeError, "fit(X, y, X_val=..., y_val=...)."),
+    (lambda _: R().fit(X, y, X_val=(X, y)), DataError, "X_val is a tuple of 2, but y_val is missing. Pass them one by"),
+    (lambda _: R().fit(X, y, np.ones((442, 1))), DataError, "one weight per row of X: numpy.ravel(sample_weight)."),
+    (
+        lambda _: C(class_weight=np.ones(3)).fit(IRIS, SPECIES),
+        ParameterError,
+        "or dict(zip(numpy.unique(y), weights)) for an array.",
+    ),
+    (
+        lambda _: R().fit(X, y, callback=[print]),
+        ParameterError,
+        "For several: callback=lambda info: any([f(info) for f in callbacks]).",
+    ),
+    (
+        lambda _: R().fit(X, y, callback=lambda epoch, logs: None),
+        ParameterError,
+        "'logs'. For example: callback=lambda info: print(info.epoch, info.loss).",
+    ),
+    (
+        lambda _: R().fit(X, y, checkpoint="no/such/a.onnx"),
+        ParameterError,
+        "does not exist. Create it: os.makedirs('no/such').",
+    ),
+    (
+        lambda _: C(WITH_SPLINES, max_iter=0).fit(TABLE, TABLE.town).predict(TABLE.assign(town="Basel")),
+        DataError,
+        "['Basel'] in column 0 during transform. Fit again with an encoder that ignores unknown categories",
+    ),
+]
+
+#: Calls of a fitted estimator.
+SECOND_HOUR += [
+    (lambda r: r.summary(line_length=80), ArgumentTypeError, "has no argument 'line_length'. It takes no arguments."),
+    (
+        lambda r: r.gradient(X, y, wrt="coef"),
+        DataError,
+        "get_training_graphs() has the graph that computes the gradien",
+    ),
+    (lambda r: r.gradient(X, y, wrt="bmi"), DataError, "The gradient of a column is that column of gradient(X)."),
+    (lambda r: r.predict(X, threshold=0.3), ArgumentTypeError, "Use TunedThresholdClassifierCV(model) of scikit-learn"),
+    (lambda r: r.get_trained_onnx(filename="a.onnx"), ArgumentTypeError, "Did you mean 'path'?"),
+    (
+        lambda r: r.weights_.__setitem__("coef", np.zeros(10)),
+        DataError,
+        "The weight 'coef' has the shape (10, 1), got an array of shape (10,).",
+    ),
+    (lambda _: rows.from_parquet("a", target="y"), ArgumentTypeError, "argument 'target'. Did you mean 'label'?"),
+]
+
+CURVE = pl.DataFrame({"a": [1.0, 2.0, 3.0, 4.0], "y": ["b", None, "c", "b"]})
+
+#: Tables of polars, and rows in parts.
+SECOND_HOUR += [
+    (
+        lambda _: C().fit(CURVE[["a"]], CURVE["y"]),
+        DataError,
+        "row 1. Leave out the rows without a label: known = y.is_not_null(), fit(X.filter(known), y.filter(known)).",
+    ),
+    (lambda _: R().fit(CURVE[["y"]], CURVE["a"]), DataError, "X contains strings in 'y', but the model takes numbers."),
+    (
+        lambda _: rows.Parts(rows.from_files([1], print), batch_size=2),
+        ArgumentTypeError,
+        "batch_size is a parameter of",
+    ),
+    (lambda _: rows.from_files("a.csv", print), ArgumentTypeError, "Pass a list, ['a.csv']."),
+    (lambda _: rows.from_files(print, ["a.csv"]), ArgumentTypeError, "Call from_files(files, read)."),
+    (
+        lambda _: R().fit(rows.from_files([1], lambda _: TABLE)),
+        DataError,
+        "for a table (table.drop(columns='y'), table['y']).",
+    ),
+    (
+        lambda _: R().fit(rows.from_files([2, 3], lambda n: (X[:, :n], y))),
+        DataError,
+        "Let read(i) select the same columns of each part.",
+    ),
+    (lambda _: R().fit(rows.from_files([1], lambda _: (X, y)), y), DataError, "which contain it. Leave it out; label="),
+    (lambda _: R().fit(Dataset()), DataError, "fit(X, y). Dataset is no array. Rows in parts, which need no y, have"),
+]
 
 #: Values of the wrong kind where a number, rows, a file or a name is meant.
 OTHER_KINDS = [
@@ -1794,7 +1974,7 @@ OTHER_KINDS = [
     (lambda _: onnxtrain.onnx_derivative(TWO_COLUMNS, path_name=3), ArgumentTypeError, "path_name must be a file path"),
     (lambda r: onnxtrain.onnx_derivative(r), ModelError, "Pass get_trained_onnx() of the fitted estimator."),
     (lambda r: r.embed(X, ["a"]), ModelError, "The model has no result ['a']."),
-    (lambda r: r.fit(X, y, checkpoint=""), ParameterError, "checkpoint must be a path, got ''."),
+    (lambda r: r.fit(X, y, checkpoint=""), ParameterError, "such as 'fit.onnx', got ''."),
     (lambda r: onnxtrain.save(r, "no/a.onnx"), FileError, "Create the folder first: os.makedirs('no')."),
     (lambda _: onnxtrain.save(Ridge(), "a.onnx"), ExportError, "got Ridge. Save it with joblib.dump, or train it"),
     (lambda _: onnxtrain.save(R, "a.onnx"), ExportError, "Pass a fitted instance, not the class."),
@@ -1859,10 +2039,14 @@ ATTRIBUTES = [
     (lambda _: onnxtrain.from_zarr, "has no attribute 'from_zarr'. Did you mean onnxtrain.rows.from_zarr?"),
     (lambda _: onnxtrain.errors.TrainError, "module 'onnxtrain.errors' has no attribute 'TrainError'. Known: Argument"),
     (lambda _: onnxtrain.testing.check_gradients, "Did you mean 'check_gradient'?"),
+    (lambda _: R.load, "OrtGradientRegressor has no load. Use onnxtrain.load(path), a function."),
+    (lambda r: r.weights_.coef, "A dictionary has no attribute 'coef'. Use the key, ['coef']."),
+    (lambda r: r.weights_.coeff, "A dictionary has no attribute 'coeff'."),
+    (lambda _: R.loads, "type object 'OrtGradientRegressor' has no attribute 'loads'"),
     (lambda _: onnxtrain.nn, "module 'onnxtrain' has no attribute 'nn'. Known: DerivativeOptions, Inputs"),
 ]
 
-ALL_CALLS = CALLS + MORE_CALLS + LAST_CALLS + FURTHER_CALLS + OTHER_KINDS
+ALL_CALLS = CALLS + MORE_CALLS + LAST_CALLS + FURTHER_CALLS + OTHER_KINDS + SECOND_HOUR
 
 
 @pytest.mark.parametrize("call, error, message", ALL_CALLS, ids=[row[2][:60] for row in ALL_CALLS])
@@ -2083,6 +2267,70 @@ def test_rows_without_the_names_on_which_a_model_was_fitted_are_warned_of():
     tuned.fit(frame, SPECIES)  # filterwarnings = error
     with pytest.warns(UserWarning, match="X has no column names, but Ridge was fitted on columns .* a, b, c, d. The"):
         tuned.fit(IRIS, SPECIES)
+
+
+@pytest.mark.parametrize(
+    "params, sets, message",
+    [
+        (dict(solver="lbfgs", learning_rate=0.1), {}, "learning_rate=0.1 has no effect: solver='lbfgs' uses all rows"),
+        (dict(solver="lbfgs", batch_size=32), {}, "batch_size=32 has no effect"),
+        (dict(validation_fraction=0.3), {}, "=0.3 has no effect: early_stopping=False, so no rows are held out. Set"),
+        (dict(validation_fraction=0.3), dict(X_val=X, y_val=y), "=0.3 has no effect: X_val is the validation set."),
+    ],
+)
+def test_a_parameter_without_an_effect_is_warned_of(params, sets, message):
+    with pytest.warns(UserWarning, match=re.escape(message)):
+        R(max_iter=1, **params).fit(X, y, **sets)
+    GridSearchCV(R(max_iter=1), {name: [value] for name, value in params.items()}, cv=2).fit(
+        X, y
+    )  # warnings are errors
+    early = dict(early_stopping=True) if "validation_fraction" in params else dict(solver="adam")
+    R(max_iter=1, **params | early).fit(X, y)
+
+
+def test_partial_fit_warns_of_what_it_ignores_and_forgets():
+    with pytest.warns(UserWarning, match="early_stopping=True has no effect in partial_fit, which holds out no rows"):
+        R(early_stopping=True).partial_fit(X, y)
+    tuned = R(solver="lbfgs").partial_fit(X[:200], y[:200])
+    with pytest.warns(UserWarning, match="partial_fit forgets the rows of earlier calls. Choose a solver that"):
+        tuned.partial_fit(X[200:], y[200:])
+
+
+def test_a_weight_that_is_assigned_keeps_its_type():
+    tuned = R(max_iter=1, random_state=0).fit(X, y)
+    tuned.weights_["coef"] = np.zeros((10, 1))
+    assert tuned.weights_["coef"].dtype == np.float32
+    assert np.ptp(tuned.predict(X)) == 0
+    assert np.isfinite(tuned.losses(X, y)).all()  # of another graph
+    for copied in (pickle.loads(pickle.dumps(tuned)), copy.deepcopy(tuned)):
+        assert np.array_equal(copied.weights_["coef"], np.zeros((10, 1)))
+        copied.weights_["coef"] = np.ones((10, 1))
+    assert not tuned.weights_["coef"].any()
+
+
+def test_another_order_of_the_index_is_warned_of():
+    table, target = pd.DataFrame(X), pd.Series(y)
+    sorted_rows = table.sort_values(0)
+    at = re.escape(f"row 0 is {sorted_rows.index[0]} in X, and 0 in ")
+    with pytest.warns(UserWarning, match=f"The index of y has the labels .* {at}y.* Pass y.loc"):
+        R(max_iter=0).fit(sorted_rows, target)
+    with pytest.warns(UserWarning, match=f"The index of sample_weight has .* {at}sample_weight"):
+        R(max_iter=0).fit(sorted_rows, target.loc[sorted_rows.index], np.abs(target))
+    part = sorted_rows[:300]
+    R(max_iter=0).fit(pd.DataFrame(part.to_numpy()), target.loc[part.index])  # scaled rows often have a new index
+    R(max_iter=0).fit(sorted_rows, target.to_numpy())
+
+
+def test_a_checkpoint_with_a_similar_name_or_more_epochs_is_warned_of(tmp_path):
+    tuned = R(max_iter=4, random_state=0)
+    tuned.fit(X, y, checkpoint=tmp_path / "fold_1.onnx")
+    (tmp_path / "fold_2.onnx.csv").write_text("a,b")
+    tuned.fit(X, y, checkpoint=tmp_path / "fold_2.onnx", resume=True)  # names of a series
+    with pytest.warns(UserWarning, match=r"There is no checkpoint '.*fold1.onnx' .* The folder has 'fold_1.onnx'"):
+        tuned.fit(X, y, checkpoint=tmp_path / "fold1.onnx", resume=True)
+    with pytest.warns(UserWarning, match=r"has 4 epochs, more than max_iter=3, so no epoch is run and its weights"):
+        tuned.set_params(max_iter=3).fit(X, y, checkpoint=tmp_path / "fold1.onnx", resume=True)
+    assert tuned.n_iter_ == 4
 
 
 def test_a_checkpoint_replaces_no_other_file(tmp_path):

@@ -122,6 +122,8 @@ def test_sample_weights_give_each_row_the_same_weight():
 @pytest.mark.parametrize("solver", ["sgd", "lbfgs"])
 def test_rows_without_a_label_do_not_count(solver):
     params = EXACT | dict(solver=solver, max_iter=5, batch_size=4)
+    if solver == "lbfgs":
+        params |= dict(batch_size="auto", learning_rate=1e-3)
     rows = COUNTED.any(axis=1)
     tuned = OrtGradientClassifier(TOKENS, **params).fit(X, Y)
     fewer = OrtGradientClassifier(TOKENS, **params).fit(X[rows], Y[rows])
@@ -323,7 +325,7 @@ def test_validation_search_and_gradients(estimator, y):
     assert len(tuned.fit(X, y).validation_loss_curve_) == tuned.n_iter_
     longer = np.concatenate([X, X[:, :2]], axis=1)  # of another length
     filled = np.concatenate([y, y[:, :2]], axis=1)
-    tuned.set_params(early_stopping=False).fit({"X": X}, y, X_val={"X": longer}, y_val=filled)
+    tuned.set_params(early_stopping=False, validation_fraction=0.1).fit({"X": X}, y, X_val={"X": longer}, y_val=filled)
     assert tuned.predict({"X": longer}).shape == filled.shape
     weights = (y != -100).sum(axis=1) if y is Y else (~np.isnan(y)).sum(axis=(1, 2))
     tuned.set_params(max_iter=1, learning_rate=1e-9, dtype="float64").fit(X, y, X_val=X, y_val=y)

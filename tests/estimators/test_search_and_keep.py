@@ -71,6 +71,7 @@ def test_grid_search_is_the_same_on_any_number_of_workers(n_jobs, backend):
     ],
     ids=["common", "of one weight", "both", "learning rate", "seed"],
 )
+@pytest.mark.filterwarnings("ignore:learning_rate=.* has no effect")  # of L-BFGS
 @pytest.mark.parametrize("solver", ["sgd", "adam", "lbfgs"])
 def test_numbers_of_a_search_need_no_other_graph(first, second, solver):
     model = OrtGradientRegressor(LinearRegression(), solver=solver, max_iter=2)

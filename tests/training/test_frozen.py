@@ -61,7 +61,8 @@ FRONTS = {
 
 
 def fitted(onx, rows, **params):
-    return OrtGradientRegressor(onx, max_iter=4, batch_size=16, weights_to_train=["V"], **(SGD | params)).fit(rows, y)
+    params = {"max_iter": 4, "batch_size": 16, "weights_to_train": ["V"], **SGD} | params
+    return OrtGradientRegressor(onx, **params).fit(rows, y)
 
 
 @pytest.mark.parametrize("named", [False, True], ids=["array", "by name"])
@@ -105,7 +106,7 @@ def test_values_with_a_first_axis_that_is_not_the_rows(n, batch_size):
     "params, rows",
     [
         ({"early_stopping": True, "random_state": 0}, X),
-        ({"solver": "lbfgs"}, X),
+        ({"solver": "lbfgs", "batch_size": "auto", "learning_rate": 1e-3}, X),
         ({"average": True, "shuffle": True, "random_state": 0}, X),
         ({}, scipy.sparse.csr_array(X)),
     ],
@@ -160,7 +161,8 @@ ROWS = model(f"{FRONTS['rows'][0]} {HEAD}", W=W, V=V)
 
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])
 def test_a_large_border_is_kept_in_a_file_that_no_folder_lists(folder, monkeypatch, solver):
-    estimator = OrtGradientRegressor(ROWS, max_iter=4, batch_size=16, weights_to_train=["V"], solver=solver)
+    size = 16 if solver == "adam" else "auto"
+    estimator = OrtGradientRegressor(ROWS, max_iter=4, batch_size=size, weights_to_train=["V"], solver=solver)
     estimator.set_params(early_stopping=True, random_state=0)
     in_memory = clone(estimator).fit(X, y)
     monkeypatch.setattr(frozen, "IN_MEMORY", 0)

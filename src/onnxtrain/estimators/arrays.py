@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from numbers import Real
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 import scipy.sparse
@@ -48,6 +48,25 @@ def as_array(values: Any, name: str = "X") -> Any:
     except (TypeError, BufferError, RuntimeError) as e:
         kind = getattr(values, "dtype", type(values).__name__)
         raise DataError(f"{name} of type {kind} cannot become a numpy array: {e}. Convert it to float32 first.") from e
+
+
+def is_polars(X: object) -> TypeGuard[Any]:
+    """Whether X is a frame of polars."""
+    return hasattr(X, "columns") and hasattr(X, "get_column")
+
+
+def as_pandas(X: Any) -> Any:
+    """Return a polars frame as a pandas frame, which is then read by column name; return anything else unchanged.
+
+    Strings stay objects: in pandas' string columns a missing value is NaN, which scikit-learn distinguishes from None.
+    """
+    if not is_polars(X):
+        return X
+    import pandas as pd
+
+    columns = {name: X.get_column(name).to_numpy() for name in X.columns}
+    texts = {name for name, values in columns.items() if values.dtype == object}  # not dates: Series has its own type
+    return pd.DataFrame({name: pd.Series(v, dtype=object) if name in texts else v for name, v in columns.items()})
 
 
 def not_nullable(y: Any) -> Any:
@@ -236,17 +255,28 @@ _FOR_TEXT = (
     ". The rows contain strings, but the model takes numbers. Put an encoder before it, for example "
     "make_pipeline(OneHotEncoder(handle_unknown='ignore'), model), or leave these columns out."
 )
+_FOR_IMAGES = (
+    ". X contains the names of image files. Read the images into an array of the shape of the input, such as "
+    "numpy.stack([numpy.asarray(PIL.Image.open(name)) for name in names]), and scale it as the model was trained."
+)
 _FOR_DATES = (
     ". The rows contain dates, but the model takes numbers. Replace a column of dates by its days, "
     "(X['date'] - pandas.Timestamp('2020-01-01')).dt.days, or leave it out."
 )
 _FOR_COMPLEX = ". Pass real and imaginary parts as columns: numpy.c_[X.real, X.imag] or numpy.c_[y.real, y.imag]."
 
+#: The end of the name of an image file in a message.
+_IMAGE = re.compile(r"\.(bmp|gif|jpe?g|png|tiff?|webp)'", re.IGNORECASE)
+
 #: The messages of numpy and pandas about a value that is no number.
 _NO_NUMBER = re.compile(r"float\(\) argument must be|DType|Cannot cast|setting an array element")
 
-#: The matrix that scikit-learn prints after its message about complex values.
-_MATRIX = re.compile(r"(?<=Complex data not supported)\n.*", re.DOTALL)
+#: The values that scikit-learn prints with its messages about complex values and about arrays of one axis, and its list
+#: of other estimators for rows with NaN.
+_TAIL = re.compile(
+    r"(?<=Complex data not supported)\n.*|(?<=array instead):\narray=.*(?=\nReshape your)|(?<=X contains NaN)\..*",
+    re.DOTALL,
+)
 
 #: The remedy for invalid rows or targets, by a part of scikit-learn's message.
 _REMEDIES = {
@@ -263,7 +293,14 @@ _REMEDIES = {
     ),
     "y_true contains": ". Leave out the rows without a label: known = ~pandas.isna(y), score(X[known], y[known]).",
     "Input X contains NaN": (
-        "\nPass a model with an imputer, make_pipeline(SimpleImputer(), model). Its file then contains the imputer."
+        ". Pass a model with an imputer, make_pipeline(SimpleImputer(), model). Its file then contains the imputer."
+    ),
+    "Found unknown categories": (
+        ". Fit again with an encoder that ignores unknown categories, OneHotEncoder(handle_unknown='ignore'), or pass "
+        "only categories of fit."
+    ),
+    "Expected a 2-dimensional container": (
+        " A row of a frame is frame.iloc[[0]], a column frame[['name']], with two pairs of brackets."
     ),
     "sample_weight.shape ==": " Pass one weight per row of X.",
     "inhomogeneous shape": (
@@ -291,7 +328,7 @@ _REMEDIES = {
     "Feature names unseen": "Select the columns of fit: X[model.feature_names_in_].",
     "sample_weight contains": " Set the weight of a row to 0 to leave it out.",
     "passed to `sample_weight`": " Set the weight of a row to 0 to leave it out.",
-    "Sample weights must be 1D": " Pass one weight per row of X.",
+    "Sample weights must be 1D": " Pass one weight per row of X: numpy.ravel(sample_weight).",
     "(numpy.record,": ". Convert records to columns: pandas.DataFrame(X).",
     "same order as they were in fit": "Pass X[model.feature_names_in_], which has the columns in that order.",
     "are not in class_weight": ". Its keys must be labels as in y, the number 1 and not the string '1'.",
@@ -309,15 +346,25 @@ def as_data_error(X: object = None) -> Iterator[None]:
     except OnnxTrainError:
         raise
     except (TypeError, ValueError) as e:
+        X = as_pandas(X)
         said = _of_columns(X) if _NO_NUMBER.search(str(e)) and _is_about(X, str(e)) else ""
         if not said:
             remedy = next((remedy for part, remedy in _REMEDIES.items() if part in str(e)), "")
-            remedy = _for_texts(X) if remedy is _FOR_TEXT else remedy
+            if remedy is _FOR_TEXT:
+                remedy = _FOR_IMAGES if _IMAGE.search(str(e)) else _for_texts(X)
+            if "X contains NaN" in str(e) and (columns := _columns_with_gaps(X)):
+                remedy = f" in {', '.join(map(repr, columns))}{remedy}"
             if is_frame(X) and f"inconsistent numbers of samples: [{X.shape[1]}, {X.shape[0]}]" in str(e):
                 remedy = f". {of_names(X)}"
-            found = _MATRIX.sub("", str(e))
+            found = re.sub(r"np\.str_\((.*?)\)", r"\1", _TAIL.sub("", str(e)))
             said = (found.removesuffix(".") if remedy.startswith(".") else found) + remedy
         raise (ArgumentTypeError if isinstance(e, TypeError) else DataError)(said) from e
+
+
+def _columns_with_gaps(X: Any) -> list[Any]:
+    """Return the names of up to five columns of a frame with missing values; none for an array."""
+    gaps = [name for name in X.columns if X[name].isna().any()] if is_frame(X) and X.columns.is_unique else []
+    return [*gaps[:5], *["..."] * (len(gaps) > 5)]
 
 
 def _is_about(X: object, message: str) -> bool:

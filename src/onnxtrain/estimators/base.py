@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import os
-from abc import ABC, abstractmethod
+from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NoReturn, Self
@@ -65,7 +65,21 @@ _OF_CLASSIFIERS = frozenset(
 )
 
 
-class OrtGradientEstimator(CallbackSupportMixin, SetsItsParameters, BaseEstimator, ABC):
+class _Kind(ABCMeta):
+    """The type of the classes of the estimators, for unknown attributes of a class, such as Class.load(path)."""
+
+    def __getattr__(cls, name: str) -> Any:
+        remedy = attributes.OF_OTHERS.get(name)
+        raise AttributeError(
+            f"{cls.__name__} has no {name}. {remedy}."
+            if remedy
+            else f"type object {cls.__name__!r} has no attribute {name!r}",
+            name=name,
+            obj=cls,
+        )
+
+
+class OrtGradientEstimator(CallbackSupportMixin, SetsItsParameters, BaseEstimator, metaclass=_Kind):
     """Base class of the estimators; its subclasses document the parameters."""
 
     def __init__(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import difflib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
@@ -22,6 +24,9 @@ from onnxtrain.training.state import EpochInfo, Listener, TrainingState
 
 #: Parameters that may differ in a resumed fit, because they change its length or device but not its trajectory.
 _FREE = frozenset({"max_iter", "verbose", "device", "n_threads", "random_state"})
+
+#: The similarity of two names that probably mean the same file, and what names of a series differ in.
+_SIMILAR, _DIGITS = 0.8, re.compile(r"\d+")
 
 #: The remedy for a checkpoint of another fit.
 _REMEDY = "Pass another path, or start over with resume=False, which replaces the file."
@@ -64,6 +69,8 @@ class Checkpoint:
         if resume:
             remove_parts(path)
             self._kept = Kept(path) if os.path.exists(path) else None
+            if self._kept is None:
+                _warn_of_similar(path)
         if self._kept is not None:
             _check_same_fit(type(estimator).__name__, self._params, self._kept)
 
@@ -98,6 +105,13 @@ class Checkpoint:
             )
         if _shapes(kept.state.weights) != _shapes(model.weights):
             raise DataError(f"The checkpoint {os.fspath(self.path)!r} is of a model with other weights. {_REMEDY}")
+        done = kept.state.epoch - kept.state.first_epoch
+        if done > self._estimator.max_iter:
+            warn(
+                f"The checkpoint {os.fspath(self.path)!r} has {done} epochs, more than max_iter="
+                f"{self._estimator.max_iter}, so no epoch is run and its weights are kept. Set max_iter to a larger "
+                "number to continue, or start over with resume=False, which replaces the file."
+            )
         constants = learned_constants(kept.model, tuple(model.weights))
         model = replace(model, source=replace(model.source, model=kept.model), constants=constants)
         return model, kept.state, kept.attributes["_random_state"]
@@ -135,11 +149,17 @@ class Checkpoint:
 def _check(estimator: Any, path: Any, every: Any) -> None:
     """Check the arguments of ``fit`` that concern the checkpoint."""
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
-        raise ParameterError(f"checkpoint must be a path, got {path!r:.80}.")
+        raise ParameterError(f"checkpoint must be the path of a file, such as 'fit.onnx', got {path!r:.80}.")
     if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
-        raise ParameterError(f"The folder of the checkpoint {os.fspath(path)!r} does not exist. Create it first.")
+        folder = os.path.dirname(os.fspath(path))
+        raise ParameterError(
+            f"The folder of the checkpoint {os.fspath(path)!r} does not exist. Create it: os.makedirs({folder!r})."
+        )
     if os.path.isdir(path):
-        raise ParameterError(f"checkpoint must be the path of a file, but {os.fspath(path)!r} is a folder.")
+        raise ParameterError(
+            f"checkpoint must be the path of a file, but {os.fspath(path)!r} is a folder. Pass "
+            f"checkpoint={os.path.join(os.fspath(path), 'fit.onnx')!r}."
+        )
     if not may_be_replaced(path):
         raise ParameterError(
             f"The file {os.fspath(path)!r} exists and is not a checkpoint, so it is not overwritten. Pass another path "
@@ -163,6 +183,18 @@ def _check_same_fit(name: str, params: dict[str, Any], kept: Kept) -> None:
         raise ParameterError(
             f"The checkpoint was written with other values of {', '.join(others)}. Restore these parameters, or start "
             "over with resume=False."
+        )
+
+
+def _warn_of_similar(path: str | os.PathLike) -> None:
+    """Warn of a file with nearly the same name if there is none to resume from; names of a series differ in digits."""
+    folder, name = os.path.split(os.path.abspath(path))
+    others = [other for other in os.listdir(folder) if _DIGITS.sub("", other) != _DIGITS.sub("", name)]
+    near = difflib.get_close_matches(name, others, n=1, cutoff=_SIMILAR)
+    if near and may_be_replaced(os.path.join(folder, near[0])):
+        warn(
+            f"There is no checkpoint {os.fspath(path)!r} to resume from, so the fit starts from the beginning. The "
+            f"folder has {near[0]!r}; if you mean that file, stop the fit and pass it as checkpoint=..."
         )
 
 

@@ -13,8 +13,8 @@ from onnxtrain.arguments import names_its_arguments
 from onnxtrain.errors import DataError
 from onnxtrain.estimators import deferred
 from onnxtrain.estimators.base import OrtGradientEstimator
-from onnxtrain.estimators.protocols import ArrayLike
-from onnxtrain.rows.parts import Parts
+from onnxtrain.estimators.protocols import ArrayLike, is_of_objects
+from onnxtrain.rows.parts import Part, Parts
 
 
 class EvaluableEstimator(OrtGradientEstimator):
@@ -140,12 +140,24 @@ class EvaluableEstimator(OrtGradientEstimator):
         check_is_fitted(self)
         found = []
         for part in deferred.fit_data.labelled(X, y, sample_weight):
-            predictions = self.predict(part.X)
+            predictions = self._predictions(part)
             deferred.validation.check_lengths(range(predictions.shape[0]), part.y)  # sparse ones have no len
             weight = deferred.validation.check_sample_weight(part.sample_weight, predictions, "float64", keep=True)
             found.append(self._targets.counted(part.y, predictions, weight))
         targets, predictions, weights = (deferred.fit_data.joined(iter(values)) for values in zip(*found, strict=True))
         return targets, predictions, weights
+
+    def _predictions(self, part: Part) -> np.ndarray:
+        """Return the predictions for the rows of a part; the error says if predictions were given as rows."""
+        try:
+            return self.predict(part.X)
+        except DataError as e:
+            if np.ndim(part.X) == np.ndim(part.y) == 1 and not is_of_objects(part.X):
+                raise DataError(
+                    f"{type(self).__name__}.score takes the rows, not predictions: score(X, y). A metric of "
+                    "sklearn.metrics compares y with predictions."
+                ) from e
+            raise
 
     def _check_labelled(self, X: ArrayLike, y: ArrayLike) -> tuple[Any, np.ndarray]:
         """Return the checked rows and their encoded labels."""

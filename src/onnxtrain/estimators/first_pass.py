@@ -14,8 +14,7 @@ import scipy.sparse
 
 from onnxtrain.convert.columns import spread
 from onnxtrain.errors import DataError
-from onnxtrain.estimators.arrays import as_array
-from onnxtrain.estimators.frames import as_pandas
+from onnxtrain.estimators.arrays import as_array, as_pandas
 from onnxtrain.estimators.protocols import Inputs, is_frame
 from onnxtrain.estimators.validation import NO_WEIGHT, check_sample_weight
 from onnxtrain.rows.parts import Part, Parts, read_ahead, with_rows
@@ -147,8 +146,8 @@ def check_length(i: int, part: Part, n_rows: int, *, labelled: bool = True) -> N
     """Raise if a part has another number of rows than ``n_rows`` says, or lacks y although the rows are labelled."""
     if labelled and part.y is None:
         raise DataError(
-            f"Part {i} has no y: read({i}) must return (X, y) or (X, y, sample_weight). With from_parquet, pass "
-            "label=..., the name of its column."
+            f"Part {i} has no y: read({i}) must return (X, y) or (X, y, sample_weight), for a table "
+            "(table.drop(columns='y'), table['y']). With from_parquet, pass label=..., the name of the column."
         )
     n_features, n_labels = n_rows_of(part.X), n_rows_of(part.y) if labelled else n_rows
     if (n_features, n_labels) != (n_rows, n_rows):
@@ -161,7 +160,7 @@ def check_form(i: int, form: tuple[Any, ...], first: int, form_of_first: tuple[A
     if form != form_of_first:
         raise DataError(
             f"All parts must have the same columns or row shape, but part {i} has {form} and part {first} has "
-            f"{form_of_first}."
+            f"{form_of_first}. Let read(i) select the same columns of each part."
         )
 
 

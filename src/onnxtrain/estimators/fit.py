@@ -64,11 +64,16 @@ from onnxtrain.training.data import TrainingData
 from onnxtrain.training.model import Reading, TrainableModel, choose_weights, draw_weights
 from onnxtrain.training.parameters import quantized_weights
 from onnxtrain.training.parts import PartedData
+from onnxtrain.training.settings import Settings
 from onnxtrain.training.state import Listener, TrainingState, Weights
 from onnxtrain.training.train import Fit, graphs_of
 
 if TYPE_CHECKING:
     from onnxtrain.estimators.base import OrtGradientEstimator
+
+
+#: The default of ``validation_fraction``.
+_HELD_OUT = 0.1
 
 
 def fit(
@@ -93,6 +98,8 @@ def fit(
         estimator._random_state = file.rng_at("split", estimator._random_state)
         if validation is None and estimator.early_stopping:
             data, validation = hold_out(estimator, data)
+        elif estimator.validation_fraction != _HELD_OUT and not is_part_of_more():
+            _warn_of_fraction(estimator, given=validation is not None)
         so_far = state.so_far()
         killed = file.restored(model, data, validation)
         if killed is not None:
@@ -108,10 +115,33 @@ def fit(
     file.check_written()
 
 
+def _warn_of_fraction(estimator: OrtGradientEstimator, *, given: bool) -> None:
+    """Warn that no rows are held out although a fraction is set; `given` says whether a validation set is."""
+    reason = "X_val is the validation set" if given else "early_stopping=False, so no rows are held out"
+    remedy = "Leave one of the two out." if given else "Set early_stopping=True."
+    warn(f"validation_fraction={estimator.validation_fraction!r} has no effect: {reason}. {remedy}")
+
+
+def _warn_of_one_epoch(estimator: OrtGradientEstimator, settings: Settings, *, continued: bool) -> None:
+    """Warn of parameters that ``partial_fit`` ignores, and of a solver that forgets the rows of earlier calls."""
+    if estimator.early_stopping:
+        warn(
+            "early_stopping=True has no effect in partial_fit, which holds out no rows. Compute the loss of further "
+            "rows with losses(X, y)."
+        )
+    if continued and settings.optimizer is None:
+        warn(
+            "solver='lbfgs' minimizes the loss of the rows of this call alone, so partial_fit forgets the rows of "
+            "earlier calls. Choose a solver that takes steps, such as 'adam'."
+        )
+
+
 def fit_one_epoch(estimator: OrtGradientEstimator, rows: Part) -> None:
     """Train an estimator for one more epoch, from its current state."""
     settings = settings_of(estimator, rows.X)
     known = vars(estimator).get("_trained")
+    if not is_part_of_more():
+        _warn_of_one_epoch(estimator, settings, continued=known is not None)
     with unchanged_on_error(estimator):
         if known is None:
             estimator._random_state = check_random_state(estimator.random_state)
@@ -147,6 +177,11 @@ def _validation_data(
         raise DataError(
             f"X_val must be an array or a frame, got {rows.X!r}. To hold out a part of the rows, set "
             "early_stopping=True and validation_fraction."
+        )
+    if isinstance(rows.X, tuple) and rows.y is None:
+        raise DataError(
+            f"X_val is a tuple of {len(rows.X)}, but y_val is missing. Pass them one by one: fit(X, y, X_val=..., "
+            "y_val=...)."
         )
     if rows.X is None or (rows.y is None and not is_parts(rows.X)):
         missing = "X_val" if rows.X is None else "y_val"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -33,7 +33,7 @@ from onnxtrain.estimators.protocols import ArrayLike, Features, is_fitted, is_fr
 from onnxtrain.estimators.settings import floats_of
 from onnxtrain.estimators.targets import is_positional
 from onnxtrain.estimators.trained import TrainedModel
-from onnxtrain.estimators.validation import NO_WEIGHT, check_sample_weight
+from onnxtrain.estimators.validation import NO_WEIGHT, check_known, check_sample_weight, warn_of_other_order
 from onnxtrain.rows.lazy import in_memory, is_plain
 from onnxtrain.rows.parts import Part, Parts, as_parts, with_rows
 from onnxtrain.training.data import TrainingData
@@ -62,14 +62,20 @@ def given(X: Any, y: Any, sample_weight: Any = None) -> GivenArrays | GivenParts
     """
     rows = ((X, "X"), (y, "y"), (sample_weight, "sample_weight"))
     if all(values is None or is_plain(values) for values, _ in rows):
+        check_known(y)
         return GivenArrays(Part(X, y, sample_weight))
     parts = as_parts(X)
     if parts is None:
-        return GivenArrays(Part(*(in_memory(values, name) for values, name in rows)))
+        found = Part(*(in_memory(values, name) for values, name in rows))
+        check_known(found.y)
+        for values, name in ((found.y, "y"), (found.sample_weight, "sample_weight")):
+            warn_of_other_order(found.X, values, name)
+        return GivenArrays(found)
     for name, values in (("y", y), ("sample_weight", sample_weight)):
         if values is not None:
             raise DataError(
-                f"{name} cannot be passed with rows in parts. Let read(i) return (X, y) or (X, y, sample_weight)."
+                f"{name} cannot be passed with rows in parts, which contain it. Leave it out; label= and weight= of "
+                "from_parquet name the columns, and read of other sources returns (X, y) or (X, y, sample_weight)."
             )
     return GivenParts(parts)
 
@@ -481,12 +487,19 @@ def data_of(estimator: OrtGradientEstimator, model: TrainedModel, rows: Rows) ->
     return model.data(rows.X, label, targets.row_weights(label, rows.weight))
 
 
+#: Containers of rows that have no shape.
+_ROWS = (Mapping, Sequence)
+
+
 def _call_for(X: object) -> str:
     """Return how to pass y, for a message."""
     if isinstance(X, (str, os.PathLike)):
         return f"fit(X, y). Read {os.fspath(X)!r:.80} first, for example with pandas.read_csv"
-    if hasattr(X, "read"):
-        return "fit(X, y). Rows in parts, which need no y, have the methods __len__(), n_rows(i) and read(i)"
+    if hasattr(X, "read") or (hasattr(X, "__getitem__") and not hasattr(X, "shape") and not isinstance(X, _ROWS)):
+        return (
+            f"fit(X, y). {type(X).__name__} is no array. Rows in parts, which need no y, have the methods __len__(), "
+            "n_rows(i) and read(i)"
+        )
     if isinstance(X, (list, tuple)) and len(X) == 2 and all(hasattr(part, "shape") for part in X):
         return f"X is a {type(X).__name__} of two arrays. Use fit(*X)"
     if isinstance(X, (list, tuple)) and X and isinstance(X[0], (list, tuple)) and hasattr(X[0][0], "shape"):

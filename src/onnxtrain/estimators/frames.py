@@ -19,7 +19,17 @@ from sklearn.utils.validation import check_array, check_consistent_length, valid
 from onnxtrain.convert.columns import by_column
 from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.errors import DataError, warn
-from onnxtrain.estimators.arrays import as_array, as_column, as_data_error, as_padding, cast, loses_digits, not_nullable
+from onnxtrain.estimators.arrays import (
+    as_array,
+    as_column,
+    as_data_error,
+    as_padding,
+    as_pandas,
+    cast,
+    is_polars,
+    loses_digits,
+    not_nullable,
+)
 from onnxtrain.estimators.protocols import (
     ArrayLike,
     Estimator,
@@ -308,7 +318,7 @@ def comes_by_name(X: ArrayLike) -> bool:
         return True
     if not _is_table(X):
         return False
-    dtypes = [X.head(0).get_column(name).to_numpy().dtype for name in X.columns] if _is_polars(X) else X.dtypes
+    dtypes = [X.head(0).get_column(name).to_numpy().dtype for name in X.columns] if is_polars(X) else X.dtypes
     return any(dtype.kind not in "fiub" for dtype in dtypes)
 
 
@@ -321,25 +331,7 @@ def _has_columns(estimator: object) -> bool:
 
 
 def _is_table(X: object) -> TypeGuard[Any]:
-    return is_frame(X) or _is_polars(X)
-
-
-def _is_polars(X: object) -> TypeGuard[Any]:
-    return hasattr(X, "columns") and hasattr(X, "get_column")
-
-
-def as_pandas(X: ArrayLike) -> ArrayLike:
-    """Return a polars frame as a pandas frame, which is then read by column name; return anything else unchanged.
-
-    Strings stay objects: in pandas' string columns a missing value is NaN, which scikit-learn distinguishes from None.
-    """
-    if not _is_polars(X):
-        return X
-    import pandas as pd
-
-    columns = {name: X.get_column(name).to_numpy() for name in X.columns}
-    texts = {name for name, values in columns.items() if values.dtype == object}  # not dates: Series has its own type
-    return pd.DataFrame({name: pd.Series(v, dtype=object) if name in texts else v for name, v in columns.items()})
+    return is_frame(X) or is_polars(X)
 
 
 def is_rounded(X: ArrayLike) -> bool:
@@ -455,7 +447,7 @@ def _check_not_finite(X: Frame, estimator: Estimator, taken: set[Any]) -> None:
 def warn_of_unknown(X: Any, inputs: Collection[str]) -> None:
     """Warn of columns of X that an ONNX model does not take: misspelled, or meant for another model."""
     by_name = isinstance(X, (Mapping, Inputs))
-    if not (by_name or is_frame(X) or _is_polars(X)):
+    if not (by_name or is_frame(X) or is_polars(X)):
         return
     names = [str(name) for name in (X.keys() if by_name else X.columns)]
     unknown = [name for name in names if name not in inputs]

@@ -439,9 +439,10 @@ def check_classes(y: np.ndarray) -> np.ndarray:
             raise DataError(
                 f"Unknown label type: y has dtype object, but all its values are {types[0]}. Pass y.astype({types[0]})."
             ) from e
-        gaps = " Leave out the rows without a label." if "NoneType" in types else ""
-        gaps = " Pass y.astype(str)." if types == ["Interval"] else gaps
-        raise DataError(f"Labels must be all numbers or all strings, got {', '.join(types)}: {e}{gaps}") from e
+        gaps = " Pass numpy.asarray(y).astype(str)."
+        if set(types) & {"NoneType", "NAType"}:
+            gaps = " Replace a missing label by ignore_index, -100 by default, or leave out the row."
+        raise DataError(f"Labels must be all numbers or all strings, got {', '.join(types)}.{gaps}") from e
     if n_columns(y) > 1:
         return _check_indicator(y)
     return column_or_1d(y.toarray() if hasattr(y, "toarray") else y, warn=True)

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.utils import assert_all_finite, check_consistent_length, column_or_1d
 from sklearn.utils.class_weight import compute_sample_weight
 
-from onnxtrain.errors import DataError, warn
+from onnxtrain.errors import DataError, ParameterError, warn
 from onnxtrain.estimators.arrays import as_data_error
 from onnxtrain.estimators.labels import Labels, check_classes, encode_classes
 from onnxtrain.estimators.protocols import ArrayLike
@@ -154,6 +154,11 @@ def check_positions(y: ArrayLike, ignore_index: int | str | None) -> np.ndarray:
         Labels are continuous or cannot be sorted, or all of them are `ignore_index`.
     """
     labels = np.asarray(y)
+    if isinstance(ignore_index, str) and labels.dtype.kind in "biuf":
+        raise ParameterError(
+            f"ignore_index={ignore_index!r} is a string, but the labels in y are numbers of type {labels.dtype}. Pass "
+            "a number, such as ignore_index=-100."
+        )
     counted = labels[counts(labels, ignore_index)]
     if not counted.size:
         raise DataError(f"All labels in y equal ignore_index={ignore_index!r}, so nothing is left to train on.")

@@ -20,9 +20,9 @@ from onnxtrain.convert import HISTOGRAMS, holds
 from onnxtrain.convert.bind import NO_WORDS
 from onnxtrain.convert.columns import COMPARED_ROWS, at_most, by_column, rows_between, some_rows
 from onnxtrain.errors import ConversionError, DataError, ExportError, ModelError, warn
-from onnxtrain.estimators.arrays import as_data_error, of_names
+from onnxtrain.estimators.arrays import as_data_error, as_pandas, of_names
 from onnxtrain.estimators.division import Division, divisions, put_in_front, steps_of
-from onnxtrain.estimators.frames import InputForm, as_pandas, holds_halves, in_order
+from onnxtrain.estimators.frames import InputForm, holds_halves, in_order
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_frame, is_of_objects
 from onnxtrain.estimators.validation import check_lengths
 

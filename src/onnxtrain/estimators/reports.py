@@ -38,7 +38,11 @@ def _check_callback(callback: object) -> None:
             f"callback must be an instance, got the class {callback.__name__}. Pass {callback.__name__}()."
         )
     if not callable(callback):
-        one = " To use several, pass one function that calls them." if isinstance(callback, (list, tuple)) else ""
+        one = (
+            " For several: callback=lambda info: any([f(info) for f in callbacks])."
+            if isinstance(callback, (list, tuple))
+            else ""
+        )
         raise ParameterError(
             f"callback must be a function, called as callback(info) after each epoch, got {callback!r:.80}.{one}"
         )
@@ -46,7 +50,8 @@ def _check_callback(callback: object) -> None:
         inspect.signature(callback).bind(None)
     except TypeError as e:
         raise ParameterError(
-            f"callback is called as callback(info) after each epoch, but it takes other arguments: {e}."
+            f"callback is called as callback(info) after each epoch, but it takes other arguments: {e}. "
+            "For example: callback=lambda info: print(info.epoch, info.loss)."
         ) from e
     except ValueError:  # a C function has no signature
         return

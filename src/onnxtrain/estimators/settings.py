@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 
-from onnxtrain.errors import DeviceError, LossError, OptimizerError, ParameterError, WeightError
+from onnxtrain.errors import DeviceError, LossError, OptimizerError, ParameterError, WeightError, warn
 from onnxtrain.estimators.frames import InputForm
 from onnxtrain.estimators.protocols import ArrayLike, is_onnx
+from onnxtrain.estimators.reports import is_part_of_more
 from onnxtrain.estimators.source import Source, check_source
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import check_no_inputs, check_parameters
@@ -48,6 +49,9 @@ _OF_STEPS = {
     "clip_norm": (None, "searches for the length of each step"),
 }
 
+#: Parameters that L-BFGS ignores, with their defaults: a search over solvers may set them.
+_IGNORED_BY_LBFGS = {"batch_size": "auto", "learning_rate": 1e-3}
+
 #: Half-precision types for products; weights stay float32.
 HALVES = {"bfloat16": ir.DataType.BFLOAT16, "float16": ir.DataType.FLOAT16}
 
@@ -68,6 +72,8 @@ def settings_of(estimator: OrtGradientEstimator, X: ArrayLike | None = None) -> 
         A parameter is invalid, two contradict each other, or the device is not available.
     """
     check_each(estimator)
+    if estimator.solver == "lbfgs" and not is_part_of_more():
+        _warn_of_ignored(estimator)
     if estimator.features is not None and estimator.head != "new":
         raise ParameterError(
             f"features={estimator.features!r} names the input of a new last layer, but head is not 'new'. Set "
@@ -185,6 +191,21 @@ def _check_solver(estimator: OrtGradientEstimator) -> None:
                 )
     elif isinstance(solver, str) and solver not in OPTIMIZERS:
         raise OptimizerError(f"Unknown solver {solver!r}. {did_you_mean(solver, _SOLVERS, _OTHER_SOLVERS)}")
+
+
+def _warn_of_ignored(estimator: OrtGradientEstimator) -> None:
+    """Warn of parameters that are set, but that L-BFGS ignores."""
+    ignored = {
+        name: getattr(estimator, name)
+        for name, default in _IGNORED_BY_LBFGS.items()
+        if getattr(estimator, name) != default
+    }
+    if ignored:
+        given = ", ".join(f"{name}={value!r:.80}" for name, value in ignored.items())
+        warn(
+            f"{given} has no effect: solver='lbfgs' uses all rows at once and searches for the length of each step. "
+            "Choose another solver, such as 'adam', or leave these parameters out."
+        )
 
 
 def _optimizer(estimator: OrtGradientEstimator) -> Optimizer | None:

@@ -232,7 +232,9 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
     if name in ("GraphProto", "FunctionProto", "InferenceSession"):
         raise ParameterError(f"estimator must be a whole model, got {name}. Pass the onnx.ModelProto, or its file.")
     remedy = how_to_export(estimator, X)
-    if isinstance(estimator, (list, tuple)):
+    if isinstance(estimator, Mapping):
+        remedy = " Weights have no graph. Load them into their module, and export that with torch.onnx.export."
+    elif isinstance(estimator, (list, tuple)):
         remedy = " Combine steps into an estimator with sklearn.pipeline.Pipeline or make_pipeline."
     elif hasattr(estimator, "shape"):  # rows; networks of Keras and transformers have a dtype, too
         remedy = f" Pass rows to fit: OrtGradient{'Classifier' if classifies else 'Regressor'}().fit(X, y)."

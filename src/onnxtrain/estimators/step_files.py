@@ -301,6 +301,11 @@ def _arrays_in(path: Path) -> dict[str, np.ndarray]:
     """Return the arrays of a state from ``state.npz`` of numpy, or from the model ``state.onnx``."""
     names = ("state.onnx", "state.npz")
     files = [path] if not path.is_dir() else [path / name for name in names if (path / name).is_file()]
+    if not path.exists():
+        raise DataError(
+            f"There is no file or folder {str(path)!r}. Pass a state that step.onnx has reached, saved as .npz or "
+            ".onnx, or the folder that contains it as state.npz or state.onnx."
+        )
     if len(files) != 1 or not files[0].is_file():
         found = "both exist" if len(files) > 1 else "there is none"
         known = " or ".join(names)

@@ -48,6 +48,22 @@ _MANY_ROWS = 65_536
 _PACKED, _MANY_PACKED = 16, 2**20
 
 
+class _ShownWeights(Named):
+    """The weights by name; an assignment changes an array in place, so that its type and shape stay."""
+
+    def __setitem__(self, name: str, values: ArrayLike) -> None:
+        array = self[name]
+        if np.shape(values) != array.shape:
+            raise DataError(
+                f"The weight {name!r} has the shape {array.shape}, got an array of shape {np.shape(values)}."
+            )
+        array[...] = values
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return a constructor for copies and pickles, which would otherwise assign to missing names."""
+        return type(self), (dict(self),)
+
+
 @dataclass(frozen=True, eq=False)
 class TrainedModel:
     """A model with its weights, and how it is run; at the start of a fit it is compared with the user's model.
@@ -248,7 +264,10 @@ class TrainedModel:
         if wrt == "X" and len(names) == 1:
             return names[0]
         if wrt not in names:
-            raise DataError(f"The model has no input {wrt!r}. Its inputs are {', '.join(names)}.")
+            remedy = " The gradient of a column is that column of gradient(X)." if len(names) == 1 else ""
+            if wrt in self.weights:
+                remedy = " get_training_graphs() has the graph that computes the gradients of the weights."
+            raise DataError(f"The model has no input {wrt!r}. Its inputs are {', '.join(names)}.{remedy}")
         return wrt
 
     def _run_all(self, onx: bytes, X: Features) -> list[np.ndarray]:
@@ -260,7 +279,7 @@ class TrainedModel:
 
     def to_be_shown(self) -> TrainedModel:
         """Return the same model, whose predictions follow changes of the arrays in `weights`."""
-        return self if self.shown else replace(self, shown=True, weights=Named(self.weights))
+        return self if self.shown else replace(self, shown=True, weights=_ShownWeights(self.weights))
 
     def on(self, device: str, n_threads: int | None) -> TrainedModel:
         """Return the same model on another device or with another number of threads."""

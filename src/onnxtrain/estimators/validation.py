@@ -202,7 +202,8 @@ _INSTEAD = {
     "dtype": "Pass a string, dtype='float64' for numpy.float64. Half precision is 'float16' or 'bfloat16'.",
     "average": "True is a mean over the epochs; 0.99 is the decay of an exponential moving average.",
     "batch_axis": "Pass a mapping from input names to the axis of the rows: batch_axis={'state': 1}.",
-    "class_weight": "Pass the weights of labels as a dictionary: class_weight={'rare': 10, 'common': 1}.",
+    "class_weight": "Pass the weights of labels as a dictionary: class_weight={'rare': 10, 'common': 1}, or "
+    "dict(zip(numpy.unique(y), weights)) for an array.",
     "early_stopping": "early_stopping=True holds out rows; n_iter_no_change is the number of epochs without progress.",
     "features": "Pass the name of a value of the ONNX model, or None.",
     "ignore_index": "Pass the label that is not counted, such as -100, or None.",
@@ -353,6 +354,54 @@ def _check_no_text(y: Any) -> None:
         )
 
 
+def check_known(y: Any) -> None:
+    """Raise a DataError if a column of targets contains None, NA or NaN; arrays of floats are checked later."""
+    values: Any
+    if isinstance(y, (list, tuple)):
+        values = () if y and hasattr(y[0], "__len__") and not isinstance(y[0], str) else y
+    elif hasattr(y, "to_list") and hasattr(y, "is_null"):  # a series of polars
+        values = y.to_list() if y.is_null().any() else ()
+    else:
+        column = getattr(y, "ndim", 0) == 1 and (hasattr(y, "iloc") or getattr(y.dtype, "kind", "") == "O")
+        values = np.asarray(y, dtype=object) if column else ()
+    if not {type(value).__name__ for value in values} & _MAY_BE_MISSING:
+        return
+    missing = [i for i, value in enumerate(values) if _is_missing(value)]
+    if missing:
+        known = "y[known]" if hasattr(y, "dtype") else "pandas.Series(y)[known]"
+        remedy = f"known = pandas.notna(y), fit(X[known], {known})"
+        if hasattr(y, "is_not_null"):
+            remedy = "known = y.is_not_null(), fit(X.filter(known), y.filter(known))"
+        raise DataError(
+            f"y contains {values[missing[0]]} in {len(missing)} of its {len(values)} rows, first in row {missing[0]}. "
+            f"Leave out the rows without a label: {remedy}."
+        )
+
+
+#: The types of values that mark a missing value, or may do so.
+_MAY_BE_MISSING = {"NoneType", "NAType", "NaTType", "float", "float32", "float64"}
+
+
+def _is_missing(value: Any) -> bool:
+    return bool(value != value) if isinstance(value, Real) else type(value).__name__ in _MAY_BE_MISSING
+
+
+def warn_of_other_order(X: Any, values: Any, name: str) -> None:
+    """Warn if the index of a column has the labels of the index of X in another order."""
+    if not hasattr(X, "iloc") or not hasattr(values, "iloc") or len(X) != len(values):
+        return
+    rows, others = X.index, values.index
+    if rows.equals(others) or rows.nlevels != others.nlevels:
+        return
+    if rows.isin(others).all() and others.isin(rows).all():
+        i = int(np.argmax(np.asarray(rows) != np.asarray(others)))
+        warn(
+            f"The index of {name} has the labels of the index of X in another order: row {i} is {rows[i]} in X, and "
+            f"{others[i]} in {name}. Rows are matched by position. Pass {name}.loc[X.index] or, if the positions "
+            f"match, {name}.to_numpy()."
+        )
+
+
 def _check_places(X: Any, y: Any) -> None:
     """Raise a DataError if X is one-dimensional and y is a matrix: they were probably swapped."""
     rows, targets = _shape(X), _shape(y)
@@ -378,7 +427,7 @@ def check_lengths(X: Any, y: Any) -> None:
         raise DataError(f"y must be a list or an array, got {type(y).__name__}, whose entries cannot be indexed.")
     rows, targets = _shape(X), _shape(y)
     if not targets:
-        column = f" The column of this name is X[{y!r:.40}]." if isinstance(y, str) else ""
+        column = f" Pass the column, y=X[{y!r:.40}], and X without it." if isinstance(y, str) else ""
         value = y.item() if isinstance(y, np.generic) else y
         raise DataError(f"y must have one target per row of X, got the single value {value!r:.40}.{column}")
     if not rows or rows[0] == targets[0]:  # the validation of rows refuses rows without a length

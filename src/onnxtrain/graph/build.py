@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 from onnxscript import GraphBuilder
 
@@ -14,6 +15,22 @@ from onnxtrain.errors import ModelError
 from onnxtrain.graph.query import describe, values_in
 from onnxtrain.graph.shapes import infer_simply
 from onnxtrain.opsets import find_schema
+from onnxtrain.registry import did_you_mean
+
+#: Operators by their names in numpy, PyTorch and TensorFlow, where these are not similar.
+_SYNONYMS = {
+    "absolute": "Abs",
+    "clamp": "Clip",
+    "concatenate": "Concat",
+    "divide": "Div",
+    "maximum": "Max",
+    "minimum": "Min",
+    "multiply": "Mul",
+    "negative": "Neg",
+    "power": "Pow",
+    "square": "Pow",
+    "subtract": "Sub",
+}
 
 #: The mark of a value that gets no gradient; it is not written into a model.
 _CONSTANT = "onnxtrain.taken_for_constant"
@@ -104,12 +121,30 @@ class Builder(GraphBuilder):
         super()._infer_shapes(node)
         problem = node.metadata_props.pop("pkg.onnxscript.shape_inference_error", None)
         if problem is not None:
+            if "No schema registered" in problem and not node.domain:
+                raise ModelError(f"ONNX has no operator {node.op_type!r}. {_nearest_operator(node.op_type)}")
             operands = ", ".join(describe(v) for v in node.inputs)
             example = f"op.{node.op_type}(..., _outputs=2)"
             several = f" Pass the number of results: {example}." if "output size" in problem else ""
             raise ModelError(f"{node.op_type}({operands}) is not valid: {problem}{several}")
 
     _infer_shapes = infer  # onnxscript's name for it, called for each appended node
+
+
+def operator_named(name: str) -> str | None:
+    """Return the operator of ONNX that other libraries call `name`, or None."""
+    same = _SYNONYMS.get(name.casefold())
+    return same or next((known for known in _operators() if known.casefold() == name.casefold()), None)
+
+
+def _operators() -> set[str]:
+    return {schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain and not schema.deprecated}
+
+
+def _nearest_operator(name: str) -> str:
+    """Return the end of a message about an unknown operator: the operator of ONNX that was probably meant."""
+    near = did_you_mean(name, _operators(), _SYNONYMS).partition("Known")[0]
+    return f"{near}The operators are listed at https://onnx.ai/onnx/operators."
 
 
 @table(maxsize=256)

@@ -25,7 +25,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import ArrayLike, DTypeLike
 
 from onnxtrain.errors import LossError
-from onnxtrain.graph import FLOATS, Op, describe, is_float
+from onnxtrain.graph import FLOATS, Op, describe, is_float, operator_named
 
 #: An operand of numpy's functions, axes of a reduction, a part of an index.
 Term: TypeAlias = "Operand | ArrayLike"
@@ -149,7 +149,9 @@ class Operand(NDArrayOperatorsMixin):
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or not hasattr(ir.Value, name):
-            raise AttributeError(f"a value of the graph has no attribute {name!r}. {WAY}")
+            operator = operator_named(name)
+            remedy = WAY if operator is None else f"Use the operator of ONNX, op.{operator}(...), or numpy."
+            raise AttributeError(f"a value of the graph has no attribute {name!r}. {remedy}")
         return getattr(self._value, name)
 
     def __repr__(self) -> str:

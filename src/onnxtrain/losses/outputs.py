@@ -299,6 +299,8 @@ def find_columns(output: str, shape: Sequence[int | None], target: Sequence[int]
     axis, or_values = f", class_axis={told}", ""
     if told is None:
         axis, or_values = "", ", or one value per entry (the shape of the output)"
+    elif others := [i for i in range(1, n_axes) if _fit([*shape[1:i], *shape[i + 1 :]], target)]:
+        or_values = f", or class_axis={others[0]} must be set"
     raise DataError(
         f"y has shape {_written((None, *target))}, but the output {output!r} has shape {_written(shape)}. y must have "
         f"one label per position (the shape of the output without its class axis{axis}){or_values}."

@@ -241,9 +241,11 @@ def _check_rows(name: str, rows: object, y_true: ir.Value) -> None:
             f"The loss {name!r} must return a value of the graph, got {type(rows).__name__}: {rows!r:.80}.{forgotten}"
         )
     if not is_float(rows) or rows.shape is None or len(rows.shape) != 2 or rows.shape[1] != 1:
+        remedy = "Sum over outputs with x.sum(axis=1, keepdims=True) or op.ReduceSum(x, [1], keepdims=1)."
+        if rows.shape is not None and not len(rows.shape):
+            remedy = "Leave out the mean or the sum over the rows; the objective is the mean of these values."
         raise LossError(
-            f"The loss {name!r} must return floats of shape (n, 1), one for each row, got {describe(rows)}. "
-            f"Sum over outputs with x.sum(axis=1, keepdims=True) or op.ReduceSum(x, [1], keepdims=1)."
+            f"The loss {name!r} must return floats of shape (n, 1), one for each row, got {describe(rows)}. {remedy}"
         )
     n, expected = rows.shape[0], y_true.shape[0]  # type: ignore[index]
     if n == 1 != expected or (isinstance(n, ir.SymbolicDim) and str(n.value).startswith(f"{expected}*")):

@@ -68,6 +68,10 @@ def optimizer(*names: str, override: bool = False) -> Callable[[T], T]:
     return OPTIMIZERS.register(*names, override=override)
 
 
+#: Parameters of schedules that are a fraction of the steps, which other libraries give as a number of steps.
+_OF_ALL_STEPS = ("pct_start", "warmup")
+
+
 def check_ranges(owner: object, ranges: Mapping[str, str]) -> None:
     """Raise an OptimizerError unless each parameter named in `ranges` is a number in its interval."""
     for name, interval in ranges.items():
@@ -77,7 +81,10 @@ def check_ranges(owner: object, ranges: Mapping[str, str]) -> None:
         above = number >= low if interval.startswith("[") else number > low
         below = number <= high if interval.endswith("]") else number < high
         if not (above and below):
-            raise OptimizerError(f"{type(owner).__name__}: {name} must be a number in {interval}, got {value!r}.")
+            share = f" It is the share of the steps: {name}=0.1 is a tenth." if name in _OF_ALL_STEPS else ""
+            raise OptimizerError(
+                f"{type(owner).__name__}: {name} must be a number in {interval}, got {value!r}.{share}"
+            )
 
 
 class Optimizer(NamesItsParameters, ABC):

@@ -307,7 +307,8 @@ class Custom(Schedule):
             inspect.signature(self.function).bind(step)
         except TypeError as e:
             raise OptimizerError(
-                f"The learning rate is called as function(step), but the function takes other arguments: {e}."
+                f"The learning rate is called as function(step), but the function takes other arguments: {e}. "
+                "For example: lambda step: 0.01 * 0.999**step."
             ) from e
         call = f"{getattr(self.function, '__name__', self.function)!s}({step})"
         try:
@@ -319,7 +320,9 @@ class Custom(Schedule):
             ) from e
         number = as_number(rate)
         if not 0 < number < math.inf:
-            raise OptimizerError(f"The learning rate must be a positive, finite number; {call} returned {rate!r}.")
+            raise OptimizerError(
+                f"The learning rate must be a positive, finite number; {call} returned {rate!r}. Steps count from 0."
+            )
         return number
 
 

@@ -9,6 +9,7 @@ from numbers import Integral
 from types import FunctionType
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
+from onnxtrain.arguments import NamesItsParameters
 from onnxtrain.errors import ArgumentTypeError, DataError, ParameterError
 from onnxtrain.rows.lazy import in_memory
 
@@ -90,7 +91,7 @@ class NoArray:
 
 
 @dataclass(frozen=True)
-class Parts(NoArray):
+class Parts(NamesItsParameters, NoArray):
     """How a fit goes through rows in parts.
 
     Parameters

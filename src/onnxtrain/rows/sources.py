@@ -219,7 +219,7 @@ def _check_columns(dataset: Any, labels: Sequence[str], weight: str | None, chos
     if len(set(chosen)) < len(chosen):
         raise DataError(f"columns= contains a column twice: {list(chosen)}.")
     if both := [name for name in chosen if name in labels]:
-        raise DataError(f"The column {both[0]!r} is the label and also in columns=. A model would copy it.")
+        raise DataError(f"The column {both[0]!r} is the label and also in columns=. Leave it out of columns=.")
     for name in (*chosen, *labels, *_some(weight)):
         if pa.types.is_nested(schema.field(name).type):
             raise DataError(
@@ -491,7 +491,11 @@ def from_files(
     True
     """
     if isinstance(files, (str, os.PathLike)) or not isinstance(files, Iterable) or not callable(read):
-        pattern = " Pass glob.glob(pattern)." if isinstance(files, str) and "*" in files else ""
+        pattern = ""
+        if isinstance(files, str):
+            pattern = " Pass glob.glob(pattern)." if "*" in files else f" Pass a list, [{files!r:.80}]."
+        elif callable(files):
+            pattern = " Call from_files(files, read)."
         raise ArgumentTypeError(
             f"from_files expects a sequence of files and a function that reads one, got {files!r:.80} and {read!r:.80}."
             f"{pattern}"
