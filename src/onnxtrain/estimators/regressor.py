@@ -81,7 +81,8 @@ class OrtGradientRegressor(RegressorMixin, InspectableEstimator, ExportableEstim
     n_iter_no_change : int
         Training stops after more than this number of epochs without progress.
     early_stopping : bool
-        Hold out rows as a validation set, and keep the weights of the epoch with the lowest validation loss.
+        Hold out rows as a validation set, unless `X_val` is given, and keep the weights of the epoch with the lowest
+        validation loss.
     validation_fraction : float
         The fraction of the rows held out.
     clip_norm : float, optional
