@@ -32,7 +32,7 @@ from sklearn.naive_bayes import ComplementNB, GaussianNB
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, OneHotEncoder, PowerTransformer, StandardScaler
-from sklearn.svm import SVC, LinearSVC, NuSVC
+from sklearn.svm import SVC, SVR, LinearSVC, NuSVC, NuSVR
 
 import onnxtrain
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, converter
@@ -622,3 +622,13 @@ def test_without_probabilities_and_scores_predict_is_left():
         tuned.predict_proba(X2)
     with pytest.raises(AttributeError, match=r"Use predict, or to_sklearn\(\)\.decision_function\(X\)"):
         tuned.decision_function(X2)
+
+
+@pytest.mark.parametrize("kind, parameter", [(SVR, "epsilon=0.1"), (NuSVR, "nu or C")])
+def test_a_machine_without_support_vectors_says_so(kind, parameter):
+    targets = X2[:, 0] * 1e-6
+    with pytest.raises(ConversionError, match=f"no support vectors .* {parameter}"):
+        OrtGradientRegressor(kind(), **ONE).fit(X2, targets)
+    remedy = TransformedTargetRegressor(kind(), transformer=StandardScaler()).fit(X2, targets)
+    tuned = OrtGradientRegressor(remedy, learning_rate=1e-12, **ONE).fit(X2, targets)
+    np.testing.assert_allclose(tuned.predict(X2), remedy.predict(X2), atol=1e-5 * np.ptp(targets))

@@ -38,7 +38,7 @@ from sklearn.preprocessing import (
     RobustScaler,
     StandardScaler,
 )
-from sklearn.svm import SVC, NuSVC
+from sklearn.svm import SVC, SVR, NuSVC, NuSVR
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeClassifier, ExtraTreeRegressor
 
 from onnxtrain.convert.repairs.table import ADDITIONS, Addition, Converter, repair
@@ -194,6 +194,22 @@ def ties_by_scores(convert: Converter, scope: Scope, operator: Operator, contain
     container.add_initializer(classes, helper.np_dtype_to_tensor_dtype(values.dtype), [len(values)], values.tolist())
     container.add_node("ArgMax", [scores], [index], axis=1, keepdims=0)
     container.add_node("Gather", [classes, index], [label], axis=0)
+
+
+@repair(SVR, NuSVR)
+def with_support_vectors(
+    convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
+) -> None:
+    """Refuse a machine without support vectors, for which skl2onnx writes an invalid operator."""
+    model = operator.raw_operator
+    if not len(model.support_):
+        remedy = f"Decrease epsilon={model.epsilon}" if isinstance(model, SVR) else "Increase nu or C"
+        raise ConversionError(
+            f"{type(model).__name__} has no support vectors and predicts {model.intercept_[0]:.6g} for every row, so "
+            f"there is nothing to train. {remedy}, or scale the targets with TransformedTargetRegressor(..., "
+            "transformer=StandardScaler())."
+        )
+    convert(scope, operator, container)
 
 
 def _without_booleans(given: dict[str, Any]) -> dict[str, Any]:
