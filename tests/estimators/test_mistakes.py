@@ -414,6 +414,12 @@ CALLS = [
         DataError,
         "X must be an array or a frame for Ridge, got dict.",
     ),
+    (
+        lambda _: R(make_pipeline(StandardScaler(), Ridge())).fit({"a": X[:, 0]}, y),
+        DataError,
+        "X must be an array or a frame for Pipeline, got dict. Pass pandas.DataFrame(X).",
+    ),
+    (lambda _: R().fit(pd.Series(list(X)), y), DataError, "stack them into a matrix: numpy.stack(list(X))."),
     (lambda _: R().fit(Inputs(X=X), y), DataError, "X must be an array or a frame for a linear model, got Inputs."),
     (lambda r: r.predict({"X": X}), DataError, "a linear model, got dict."),
     (

@@ -483,6 +483,7 @@ TABLES = {
     ),
     "sparse": (make_pipeline(TfidfTransformer(), LogisticRegression()), SPARSE, BOUGHT),
     "sparse, SVD": (make_pipeline(TruncatedSVD(8, random_state=0), StandardScaler(), Ridge()), SPARSE, SPENT),
+    "sparse frame": (make_pipeline(MaxAbsScaler(), Ridge()), pd.DataFrame.sparse.from_spmatrix(SPARSE), SPENT),
     "own subclasses": (make_pipeline(Renamed(), Steep()), *DIABETES),
     "RFE at the end": (make_pipeline(StandardScaler(), RFE(Ridge(), n_features_to_select=4)), *DIABETES),
     "RFE alone": (RFE(Ridge(), n_features_to_select=4), *DIABETES),

@@ -84,7 +84,8 @@ def loses_digits(values: Any) -> bool:
     """Whether values are float64, or integers of which float32 rounds some."""
     if values.dtype.kind in "iu":
         return bool(values.size) and max(-int(values.min()), int(values.max())) > _COUNTED
-    return values.dtype.kind == "f" and values.dtype.itemsize > 4
+    dtype = getattr(values.dtype, "subtype", values.dtype)  # a sparse column has the type of its values inside
+    return values.dtype.kind == "f" and dtype.itemsize > 4
 
 
 def as_padding(pad: Mapping[str, float] | None, types: Mapping[str, str]) -> dict[str, float]:
@@ -307,6 +308,7 @@ _REMEDIES = {
         " The rows have different lengths, but a table has the same number of columns in each. Pad them, or set "
         "pad={name: value} for an ONNX model that takes sequences."
     ),
+    "array element with a sequence": " If each row is a sequence, stack them into a matrix: numpy.stack(list(X)).",
     "at least one array or dtype is required": ": X has no columns.",
     "Complex data not supported": _FOR_COMPLEX,
     "float() argument must be": (

@@ -25,7 +25,7 @@ from onnxtrain.estimators.arrays import as_array, as_data_error, not_nullable
 from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.division import divisions, is_divisible, refusal
 from onnxtrain.estimators.fit_data import check_first_rows, check_rows, given, hold_out
-from onnxtrain.estimators.frames import InputForm, Rows, holds_halves, is_rounded, warn_of_unknown
+from onnxtrain.estimators.frames import InputForm, Rows, check_kind, holds_halves, is_rounded, warn_of_unknown
 from onnxtrain.estimators.lora import LoRA, adapted
 from onnxtrain.estimators.output_kind import settled
 from onnxtrain.estimators.preprocessing import (
@@ -315,6 +315,7 @@ def _start_divided(
 
     The largest part that ONNX computes is trained. `refused` or `rounding` is the reason why the whole is not.
     """
+    check_kind(estimator, X)
     with as_data_error(X):
         fitted = fitted_on(
             estimator.estimator,

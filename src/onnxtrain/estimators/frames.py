@@ -130,7 +130,7 @@ class InputForm:
 
         A fitted estimator accepts the columns of a frame if `original`, the user's estimator, accepts them.
         """
-        _check_kind(estimator, X)
+        check_kind(estimator, X)
         X, y = self._as_only_column(X) if self.by_name else X, not_nullable(y)
         if isinstance(X, (list, tuple)) and X and isinstance(X[0], Mapping):
             columns = "{name: [row[name] for row in X] for name in X[0]}" if self.shapes else "pandas.DataFrame(X)"
@@ -277,7 +277,7 @@ class Rows(NamedTuple):
     exact: Features
 
 
-def _check_kind(estimator: Estimator, X: object) -> None:
+def check_kind(estimator: Estimator, X: object) -> None:
     """Raise a DataError for objects that are not rows of this model; the message says how to convert them."""
     source = estimator.estimator
     model = "a linear model" if source is None else type(source).__name__
