@@ -441,6 +441,16 @@ WEIGHTS = {
     "a row of zeros": W * np.array([[1], [0], [1]]),
 }
 
+#: Matrices that a module holds as buffers, which a file of dynamo=False does not say.
+GRAPH = np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]], np.float32)
+FIXED = {
+    "numbers of edges": GRAPH,
+    "a graph, normalized by rows": GRAPH / GRAPH.sum(axis=1, keepdims=True),
+    "a graph, normalized by columns": GRAPH / GRAPH.sum(axis=0),
+    "a graph, normalized by both": GRAPH / np.sqrt(np.outer(GRAPH.sum(axis=0), GRAPH.sum(axis=0))),
+    "a filter": np.array([[1, 0, -1], [2, 0, -2], [1, 0, -1]], np.float32),
+}
+
 #: Files of PyTorch's exporter that lack what PyTorch trains, and what the warning says.
 LACKING = {
     "a scalar": (
@@ -534,6 +544,13 @@ LACKING = {
             r"onnx::MatMul_1 seem to be results of .*do_constant_folding=False\) to keep ",
         )
         for name, array in RESULTS.items()
+    },
+    **{
+        name: (
+            network("A = MatMul(X, W) B = Tanh(A) Y = MatMul(B, U)", W=W, U=array),
+            r"^U may be buffers, .* set weights_to_train=\['-U'\], or use .*dynamo=True",
+        )
+        for name, array in FIXED.items()
     },
     "modules without intercepts": (
         network(COMPUTED, modules=MODULES, val_0=W),
@@ -632,6 +649,12 @@ def test_initial_weights_are_no_results(name):
             'A = MatMul(X, W) B = Tanh(A) Y = MatMul(B, "onnx::MatMul_1")', W=W, **{"onnx::MatMul_1": WEIGHTS[name]}
         )
     )
+
+
+@pytest.mark.filterwarnings("error", "ignore:.*max_iter")
+@pytest.mark.parametrize("array", [W, np.eye(3, dtype=np.float32), 1 + ZEROS * W], ids=["random", "identity", "ones"])
+def test_initial_weights_are_no_constants(array):
+    fitted(network("A = MatMul(X, W) B = Tanh(A) Y = MatMul(B, U)", W=W, U=array))
 
 
 #: What the second layer of LINEAR takes, the module's parameters, and the weights that the fit has.

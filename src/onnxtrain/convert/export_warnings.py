@@ -13,7 +13,7 @@ from onnxtrain import graph
 from onnxtrain.convert.dynamo import Module, Taken, holder_of, taken_by_nodes
 from onnxtrain.convert.merged import ambiguous_copies, begins_so
 from onnxtrain.convert.padding import padding_rows
-from onnxtrain.convert.tied_weights import is_computed
+from onnxtrain.convert.tied_weights import folded_from, is_computed
 
 #: Sums and products that the optimizer drops if the other operand is the scalar 0 or 1.
 _ARITHMETIC = re.compile(r"(add|sub|mul|div)(_\d+)?")
@@ -113,6 +113,15 @@ def _on_script(onx: onnx.ModelProto, module: Module, trained: Collection[str], o
             "a parameter, according to their values. The results are trained here, but PyTorch trains the parameter. "
             "Use torch.onnx.export(..., dynamo=False, do_constant_folding=False) to keep the parameter."
         )
+    recorded = module.held or folded_from(onx)  # by the dynamo exporter
+    named = [name for name in real if not recorded and not is_computed(name)]
+    if fixed := [name for name in named if _has_values_of_a_constant(graph.array_of(real[name]))]:
+        found.append(
+            f"{_some(fixed)} may be buffers, according to their values, such as filters or the matrix of a graph. They "
+            "are trained here, because torch.onnx.export(..., dynamo=False) does not record buffers. If they are "
+            f"buffers, set weights_to_train={[f'-{name}' for name in fixed]}, or use torch.onnx.export(..., "
+            "dynamo=True, optimize=False), whose file says so."
+        )
     channels = {i.name for i in onx.graph.initializer if len(i.dims) > 2 and list(i.dims[-2:]) == [1, 1]}
     if scaled := [name for name in others if name in channels - {*trained} and _SCALED.fullmatch(name)]:
         found.append(
@@ -147,6 +156,26 @@ def _has_values_of_a_result(array: np.ndarray) -> bool:
         return False
     symmetric = array.shape[0] == array.shape[1] and np.array_equal(np.abs(some), np.abs(some.T))
     return symmetric or _is_masked(some) or _has_normalized_rows(array) or _has_normalized_rows(array.T)
+
+
+def _has_values_of_a_constant(array: np.ndarray) -> bool:
+    """Whether an array has values of a fixed filter or of the matrix of a graph, which no initial weights have.
+
+    These are integers, entries of each row or column that are positive and add up to 1, and symmetric matrices. Initial
+    weights may be equal, or have one entry that is not 0 in each row, as an identity.
+    """
+    if array.ndim < 2 or not array.size:
+        return False
+    matrix = array.reshape(len(array), -1)
+    some = matrix[:_SAMPLE, :_SAMPLE]
+    if np.ptp(some) == 0 or np.count_nonzero(matrix, axis=1).max() < 2:
+        return False
+    if np.array_equal(some, np.rint(some)):
+        return np.array_equal(matrix, np.rint(matrix))
+    if some.min() >= 0 and matrix.min() >= 0 and any(_are_ones(matrix.sum(axis, dtype=np.float64)) for axis in (0, 1)):
+        return True
+    square = array.ndim == 2 and array.shape[0] == array.shape[1] > 2
+    return square and np.array_equal(some, some.T) and np.array_equal(matrix, matrix.T)
 
 
 def _are_ones(values: np.ndarray | np.floating) -> bool:
