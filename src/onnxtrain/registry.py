@@ -19,8 +19,12 @@ T = TypeVar("T")
 E = TypeVar("E")
 
 
+#: The characters of all known names from which a message lists only the nearest, and how many it lists then.
+_LONG, _SHOWN = 700, 12
+
+
 def did_you_mean(name: object, known: Iterable[str], synonyms: Mapping[str, str] = MappingProxyType({})) -> str:
-    """Return the end of an error message that lists the nearest known name, then all known names.
+    """Return the end of an error message that lists the nearest known name, then the known names.
 
     `synonyms` maps names of other libraries, in lower-case letters and digits, to our names; they take precedence over
     similar names.
@@ -37,7 +41,11 @@ def did_you_mean(name: object, known: Iterable[str], synonyms: Mapping[str, str]
     same = synonyms.get("".join(filter(str.isalnum, str(name).casefold())))
     near = [same] if same in names else difflib.get_close_matches(str(name).casefold(), folded, n=1)
     hint = f"Did you mean {folded.get(near[0], near[0])!r}? " if near else ""
-    return f"{hint}Known: {', '.join(names) or 'none'}."
+    some = names
+    if sum(map(len, names)) > _LONG:
+        some = sorted(difflib.get_close_matches(str(name), names, n=_SHOWN, cutoff=0))
+    others = f" and {len(names) - len(some)} others" if len(some) < len(names) else ""
+    return f"{hint}Known: {', '.join(some) or 'none'}{others}."
 
 
 def is_of_package(definition: object) -> bool:

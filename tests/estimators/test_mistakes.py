@@ -1657,7 +1657,7 @@ FURTHER_CALLS = [
     (
         lambda _: R(INDICES).fit(np.full((20, 1), 7), RENT),
         DataError,
-        "An index selects a row of a table in the model, which has fewer rows. Use the tokenizer or the encoding that",
+        "X contains 7 in row 0, but its values select rows of a table of the model, 0 to 2. Use the tokenizer or the enc",
     ),
     (
         lambda _: R(INDICES).fit({"X": ["some text"] * 20}, RENT),
@@ -1670,7 +1670,7 @@ FURTHER_CALLS = [
         for rows, message in [
             (np.ones((20, 8, 8, 3)), "shape (8, 8, 3), but the model takes (3, 8, 8). Pass numpy.moveaxis(X, -1, 1)."),
             (np.ones((20, 192)), "X has 2 axes, but the model takes 4. Pass X.reshape(-1, 3, 8, 8)."),
-            (np.ones((20, 8, 8)), "takes 4. Its shape is (20, 8, 8), and that of a row of the model (3, 8, 8)."),
+            (np.ones((20, 8, 8)), "takes 4. Pass X[:, None].repeat(3, axis=1) for gray images."),
             (np.ones((3, 8, 8)), "X has 3 axes, but the model takes 4. Pass X[None] for a single row."),
             (np.ones((20, 3, 9, 9)), "X has rows of shape (3, 9, 9), but the model takes (3, 8, 8)."),
         ]
@@ -1822,7 +1822,7 @@ SECOND_HOUR = [
     (
         lambda _: C(PIXELS).fit(np.array(["cat.png", "dog.JPEG"] * 10), [0, 1] * 10),
         DataError,
-        "could not convert string to float: 'cat.png'. X contains the names of image files. Read the images into",
+        "X contains names of files, such as 'cat.png'. Pass the pixels, in the size and scale of the model, for example",
     ),
     (lambda _: C({"fc.weight": IRIS}).fit(IRIS, SPECIES), ParameterError, "got dict. Weights have no graph. Load them"),
     (lambda r: r.load_training_state("no/such"), DataError, "There is no file or folder 'no/such'. Pass a state that"),

@@ -182,13 +182,12 @@ def test_whole_numbers_of_a_floating_point_input_are_filled_with_any_number(fill
 @pytest.mark.parametrize(
     "change, words",
     [
-        (dict(input_ids=PADDED + 1000), rf"input_ids of shape \(\d+, {T}\), from 1000 to \d+; attention_mask of"),
         (
             dict(attention_mask=np.ones((len(PADDED), T + 3), int)),
             rf"attention_mask of shape \(\d+, {T + 3}\), from 1 to 1",
         ),
     ],
-    ids=["tokens", "lengths"],
+    ids=["lengths"],
 )
 def test_an_error_of_onnxruntime_names_the_inputs(change, words):
     with pytest.raises(DataError, match=f"(?s)onnxruntime cannot run the model: .* Integer inputs: .*{words}"):
@@ -467,6 +466,7 @@ def test_a_pipeline_and_a_split():
     np.testing.assert_array_equal(again.predict(pickle.loads(pickle.dumps(test))), piped.predict(test))
 
 
+@pytest.mark.filterwarnings("ignore:early_stopping=True has no effect in partial_fit")
 def test_all_that_an_estimator_does(tmp_path):
     whole = tuned(early_stopping=True, max_iter=4)
     path = tmp_path / "checkpoint"

@@ -114,6 +114,22 @@ def test_float16_on_a_cpu():
     assert half.score(X, y) == pytest.approx(real.score(X, y), abs=0.01)
 
 
+@pytest.mark.parametrize(
+    "last", ["Y = Gemm(X, W, b)", "Y = MatMul(X, W)", "z = Gemm(X, W, b) Y = Softmax<axis = 1>(z)"]
+)
+def test_a_classifier_that_ends_in_a_product_has_its_loss_in_float32(last):
+    onx = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 21]> g (float[n, 3] X) => (float[n, 2] Y)
+        <float[3, 2] W = {{1, 2, 3, 4, 5, 6}}, float[2] b = {{1, 2}}> {{ {last} }}"""
+    )
+    X, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
+    half, real = (
+        OrtGradientClassifier(onx, dtype=dtype, max_iter=3, random_state=0).fit(X, y)
+        for dtype in ("float16", "float32")
+    )
+    np.testing.assert_allclose(half.loss_curve_, real.loss_curve_, rtol=1e-2)
+
+
 def test_where_half_precision_is_not_to_be_had():
     X, y = np.eye(4), np.arange(4.0)
     with pytest.raises(DeviceError, match="dtype='bfloat16' needs device='cuda'"):

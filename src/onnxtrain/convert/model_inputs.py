@@ -18,6 +18,7 @@ import onnx
 import onnx.numpy_helper
 
 from onnxtrain import graph
+from onnxtrain.convert.lookups import lengths_of_tables
 from onnxtrain.errors import ModelError, ParameterError
 from onnxtrain.graph.query import assign, copy_of, dimensions, nodes_in
 from onnxtrain.registry import did_you_mean
@@ -45,6 +46,8 @@ class Entrance:
         The values of the inputs that are the same for all rows.
     lengths : mapping of str to mapping of int to (str, int)
         For each axis of a fixed input that has the length of an axis of another input: that input and axis.
+    tables : mapping of str to int
+        For each input whose values select rows of a table, such as token ids: the number of its rows.
     """
 
     types: Mapping[str, str] = field(default_factory=dict)
@@ -52,6 +55,7 @@ class Entrance:
     axes: Mapping[str, int] = field(default_factory=dict)
     fixed: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
     lengths: Mapping[str, Mapping[int, Axis]] = field(default_factory=dict)
+    tables: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def moved(self) -> dict[str, int]:
@@ -112,12 +116,15 @@ class Entrance:
         if without is not None:
             raise ModelError(_no_rows(without, taking[without]))
         known = {name: axis for name, axis in axes.items() if name in taking and axis is not None}
+        for name, value in values.items():
+            _check_not_rows(name, value, shapes[name], rows)
         arrays = {name: _filled(name, value, listed[name], shapes[name]) for name, value in values.items()}
         lengths = {
             name: _lengths(array, shapes[name], axes[name], taking, known, repeated=name in told or size == 1)
             for name, array in arrays.items()
         }
-        return cls({name: _dtype(listed[name]).str for name in taking}, taking, known, arrays, lengths)
+        types = {name: _dtype(listed[name]).str for name in taking}
+        return cls(types, taking, known, arrays, lengths, lengths_of_tables(proto))
 
     def with_defaults(self, onx: graph.ModelLike) -> onnx.ModelProto:
         """Return a model in which the fixed values are the defaults of their inputs."""
@@ -297,6 +304,17 @@ def _filled(name: str, value: Any, declared: onnx.ValueInfoProto, shape: Shape |
             "axis has length 1, and a scalar fills any shape."
         )
     return array
+
+
+def _check_not_rows(name: str, value: Any, shape: Shape | None, rows: set[str]) -> None:
+    """Raise a ParameterError for a fixed value that has an entry for each row."""
+    given = np.shape(value)
+    for n, d in zip(given, shape or (), strict=False):
+        if d in rows and n > 1 and len(given) == len(shape or ()):
+            raise ParameterError(
+                f"inputs[{name!r}] has {n} rows, but inputs= sets values that are the same for all rows. Pass it in X, "
+                f"with the other inputs: X={{{name!r}: ...}}."
+            )
 
 
 def _text(shape: Shape) -> str:

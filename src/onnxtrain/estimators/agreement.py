@@ -311,10 +311,20 @@ def _with_room(model: TrainedModel, X: Features, target: tuple[int, ...]) -> Fea
     if positions != target:
         raise DataError(
             f"The labels of a row must have shape {positions}, because the output {output!r} has shape {one} for one "
-            f"row of X, but a row of y has shape {target}."
+            f"row of X, but a row of y has shape {target}.{_of_next_token(positions, target)}"
         )
     n_rows = int(np.clip(_ELEMENTS // max(math.prod(one), 1), 1, _ROWS))
     return take(X, spread(count_rows(X), n_rows))
+
+
+def _of_next_token(positions: tuple[int, ...], target: tuple[int, ...]) -> str:
+    """Return the remedy for the labels of a language model that were shifted without a label for the last token."""
+    if len(positions) != 1 or target != (positions[0] - 1,):
+        return ""
+    return (
+        " For the next token as label, the last position has none: numpy.pad(y, [(0, 0), (0, 1)], "
+        "constant_values=-100)."
+    )
 
 
 def _shape_on(model: TrainedModel, X: Features) -> tuple[int, ...]:

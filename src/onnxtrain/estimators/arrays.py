@@ -5,6 +5,7 @@ Errors of scikit-learn, numpy and pandas about rows and targets are raised as a 
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,12 +16,15 @@ import numpy as np
 import scipy.sparse
 
 from onnxtrain.convert.columns import date_columns, object_columns, text_columns, types_of_columns
-from onnxtrain.errors import ArgumentTypeError, DataError, OnnxTrainError, ParameterError
+from onnxtrain.errors import ArgumentTypeError, DataError, OnnxTrainError, ParameterError, warn
 from onnxtrain.estimators.protocols import is_frame
 from onnxtrain.registry import did_you_mean
 
 #: The number of elements of a memory map that are examined at a time.
 _PIECE = 2**24
+
+#: Inputs of transformers that have 1 for the tokens that count and 0 for padding.
+ATTENTION_MASKS = frozenset({"attention_mask", "decoder_attention_mask", "encoder_attention_mask"})
 
 #: float32 represents every integer up to this one.
 _COUNTED = 2**24
@@ -104,6 +108,10 @@ def as_padding(pad: Mapping[str, float] | None, types: Mapping[str, str]) -> dic
             raise ParameterError(f"pad contains {name!r}, an input of strings, but rows are padded with a number.")
         if not isinstance(fill, Real):
             raise ParameterError(f"The values of pad must be numbers, got {{{name!r}: {fill!r}}}.")
+        if name in ATTENTION_MASKS and fill:
+            raise ParameterError(
+                f"pad={{{name!r}: {fill!r}}} lets padding count. Leave it out: masks are padded with 0."
+            )
         if not _holds(dtype, fill):
             raise ParameterError(
                 f"The value of pad for {name!r} must be an integer in the range of {dtype}, the type of this input, "
@@ -144,7 +152,14 @@ def as_column(name: str, values: Any, pad: Mapping[str, float], length: int | No
     try:
         array = values if isinstance(values, np.ndarray) else np.asarray(as_array(values, found))
     except ValueError as e:  # rows of different lengths
-        return _padded(name, [np.asarray(as_array(row, found)) for row in values], pad, length, cause=e)
+        try:
+            rows = [np.asarray(as_array(row, found)) for row in values]
+        except ValueError:
+            kinds = ", ".join(type(part).__name__ for part in values[0])
+            raise DataError(
+                f"A row of {found} must be an array, got a {type(values[0]).__name__} of {kinds}. Pass the array alone."
+            ) from e
+        return _padded(name, rows, pad, length, cause=e)
     if array.dtype == object and array.ndim == 1 and len(array) and _is_row(array[0]):
         rows = [np.asarray(as_array(row, found)) for row in array]
         if len({row.shape for row in rows}) > 1:
@@ -173,7 +188,8 @@ def _padded(
     fill = _fill(name, pad)
     if any(row.ndim == 0 or row.dtype == object for row in rows) or len({row.shape[1:] for row in rows}) > 1:
         raise DataError(
-            f"The rows of X[{name!r}] may differ only in length, along their first axis, but have different shapes."
+            f"The rows of X[{name!r}] may differ only in length, along their first axis, but have different shapes: "
+            f"{', '.join(map(str, sorted({row.shape for row in rows})[:4]))}. Resize images to one size."
         ) from cause
     lengths = [len(row) for row in rows]
     if fill is None:
@@ -227,13 +243,74 @@ def _numbers(values: np.ndarray, dtype: np.dtype, name: str) -> np.ndarray:
         array = np.array(values.tolist()) if values.dtype == object else values
         return array if array.dtype.kind in "fiub" else values.astype(np.float64 if dtype.kind == "f" else np.int64)
     except (TypeError, ValueError) as e:
-        remedy = (
-            " Convert text with the tokenizer of the model." if dtype.kind in "iu" and "invalid lit" in str(e) else ""
-        )
+        texts = [str(v) for v in values.ravel()[:1] if isinstance(v, (str, os.PathLike))]
+        if texts and (remedy := _for_file(texts[0])):
+            raise DataError(f"{name} contains names of files, such as {texts[0]!r:.80}.{remedy}") from e
         said = re.sub(r"np\.str_\((.*)\)", r"\1", str(e))
+        remedy = " Convert text with the tokenizer of the model." if texts and dtype.kind in "iu" else ""
         raise DataError(
             f"{name} has dtype {values.dtype}, which cannot be converted to {dtype}: {said}.{remedy}"
         ) from e
+
+
+#: What to pass instead of the names of files, by the end of a name.
+_CONTENTS = {
+    r"\.(bmp|gif|jpe?g|png|tiff?|webp)\W*$": (
+        " Pass the pixels, in the size and scale of the model, for example numpy.stack([numpy.asarray(PIL.Image.open("
+        "name).convert('RGB').resize((224, 224)), numpy.float32).transpose(2, 0, 1) / 255 for name in names])."
+    ),
+    r"\.(flac|m4a|mp3|ogg|wav)\W*$": " Pass the samples, for example [soundfile.read(name)[0] for name in names].",
+}
+
+
+def _for_file(text: str) -> str:
+    """Return the remedy for a name of an image or a sound, or a message that ends with one; empty for other strings."""
+    return next((remedy for end, remedy in _CONTENTS.items() if re.search(end, text.lower())), "")
+
+
+def warn_of_empty_mask(values: Any, name: str) -> None:
+    """Warn of an attention mask that masks whole rows, as an inverted mask does."""
+    if getattr(values, "ndim", 0) != 2 or values.dtype.kind not in "biu" or not values.shape[1]:
+        return
+    empty = np.flatnonzero(~np.asarray(values).any(axis=1))
+    if len(empty) and not np.asarray(values).all(axis=1).any():  # a row without entries has an empty mask, too
+        warn(
+            f"{name} is 0 everywhere in row {empty[0]}, which masks the whole row. A mask of integers has 1 for the "
+            "tokens that count and 0 for padding."
+        )
+
+
+def check_mask(values: Any, name: str) -> None:
+    """Raise a DataError for an additive mask, such as 0 and -10000, where the model takes integers."""
+    if values.size and values.min() < 0:
+        raise DataError(
+            f"{name} contains {values.min()}, but this input takes integers: 1 for the tokens that count and 0 for "
+            f"padding. Convert an additive mask: ({name} == 0).astype(int)."
+        )
+
+
+def check_indices(values: Any, n_rows: int, name: str) -> None:
+    """Raise a DataError for values that select no row of a table with `n_rows` rows, or one counted from its end."""
+    if getattr(values, "dtype", np.dtype(object)).kind not in "fiu" or scipy.sparse.issparse(values):
+        return
+    size = max(1, _PIECE // max(1, values[:1].size))
+    for start in range(0, len(values), size):
+        piece = values[start : start + size]
+        if not piece.size or 0 <= piece.min() <= piece.max() < n_rows:
+            continue
+        outside = np.argwhere((piece < 0) | (piece >= n_rows))
+        if len(outside):  # else NaN, which is refused by its type
+            place = tuple(outside[0])
+            remedy = (
+                "ONNX would count it from the end of the table. Pad with the id of the padding token; -100 marks "
+                "labels in y that do not count."
+                if piece[place] < 0
+                else "Use the tokenizer or the encoding that the model was trained with."
+            )
+            raise DataError(
+                f"{name} contains {piece[place]} in row {start + place[0]}, but its values select rows of a table of "
+                f"the model, 0 to {n_rows - 1}. {remedy}"
+            )
 
 
 def _cast_exactly(values: np.ndarray, dtype: np.dtype, name: str, first: int = 0) -> np.ndarray:
@@ -256,10 +333,6 @@ _FOR_TEXT = (
     ". The rows contain strings, but the model takes numbers. Put an encoder before it, for example "
     "make_pipeline(OneHotEncoder(handle_unknown='ignore'), model), or leave these columns out."
 )
-_FOR_IMAGES = (
-    ". X contains the names of image files. Read the images into an array of the shape of the input, such as "
-    "numpy.stack([numpy.asarray(PIL.Image.open(name)) for name in names]), and scale it as the model was trained."
-)
 _FOR_DATES = (
     ". The rows contain dates, but the model takes numbers. Replace a column of dates by its days, "
     "(X['date'] - pandas.Timestamp('2020-01-01')).dt.days, or leave it out."
@@ -267,8 +340,6 @@ _FOR_DATES = (
 _FOR_COMPLEX = ". Pass real and imaginary parts as columns: numpy.c_[X.real, X.imag] or numpy.c_[y.real, y.imag]."
 
 #: The end of the name of an image file in a message.
-_IMAGE = re.compile(r"\.(bmp|gif|jpe?g|png|tiff?|webp)'", re.IGNORECASE)
-
 #: The messages of numpy and pandas about a value that is no number.
 _NO_NUMBER = re.compile(r"float\(\) argument must be|DType|Cannot cast|setting an array element")
 
@@ -353,7 +424,8 @@ def as_data_error(X: object = None) -> Iterator[None]:
         if not said:
             remedy = next((remedy for part, remedy in _REMEDIES.items() if part in str(e)), "")
             if remedy is _FOR_TEXT:
-                remedy = _FOR_IMAGES if _IMAGE.search(str(e)) else _for_texts(X)
+                of_file = _for_file(str(e))
+                remedy = f".{of_file}" if of_file else _for_texts(X)
             if "X contains NaN" in str(e) and (columns := _columns_with_gaps(X)):
                 remedy = f" in {', '.join(map(repr, columns))}{remedy}"
             if is_frame(X) and f"inconsistent numbers of samples: [{X.shape[1]}, {X.shape[0]}]" in str(e):

@@ -7,6 +7,7 @@ initial weights, and the solver runs.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ from onnxtrain.estimators.fit_data import check_first_rows, check_rows, given, h
 from onnxtrain.estimators.frames import InputForm, Rows, check_kind, holds_halves, is_rounded, warn_of_unknown
 from onnxtrain.estimators.lora import LoRA, adapted
 from onnxtrain.estimators.output_kind import settled
+from onnxtrain.estimators.positions import warn_of_same_tokens
 from onnxtrain.estimators.preprocessing import (
     PreprocessedForm,
     check_agreement,
@@ -297,6 +299,9 @@ def _start_of_onnx(
     rows = check_first_rows(estimator, X, y, sample_weight, form)
     trained, state = _begin(estimator, rows, model, entrance)
     warn_of_unknown(X, entrance.shapes)
+    if estimator._targets.positional:
+        for name in entrance.tables:
+            warn_of_same_tokens(rows.y, rows.X[name] if isinstance(rows.X, Mapping) else rows.X)
     form.warn_of_rounding(rows.exact)
     if estimator.weights_to_train is None or str(estimator.weights_to_train) == "all":
         _warn_of_quantized(trained.source.model)

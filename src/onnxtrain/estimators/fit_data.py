@@ -495,6 +495,9 @@ def _call_for(X: object) -> str:
     """Return how to pass y, for a message."""
     if isinstance(X, (str, os.PathLike)):
         return f"fit(X, y). Read {os.fspath(X)!r:.80} first, for example with pandas.read_csv"
+    inside = [name for name in ("labels", "label", "y", "target") if isinstance(X, Mapping) and name in X]
+    if inside:
+        return f"fit(X, y). X contains {inside[0]!r}. Take it out: y = X.pop({inside[0]!r})"
     if hasattr(X, "read") or (hasattr(X, "__getitem__") and not hasattr(X, "shape") and not isinstance(X, _ROWS)):
         return (
             f"fit(X, y). {type(X).__name__} is no array. Rows in parts, which need no y, have the methods __len__(), "

@@ -20,15 +20,19 @@ from onnxtrain.convert.columns import by_column
 from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.errors import DataError, warn
 from onnxtrain.estimators.arrays import (
+    ATTENTION_MASKS,
     as_array,
     as_column,
     as_data_error,
     as_padding,
     as_pandas,
     cast,
+    check_indices,
+    check_mask,
     is_polars,
     loses_digits,
     not_nullable,
+    warn_of_empty_mask,
 )
 from onnxtrain.estimators.protocols import (
     ArrayLike,
@@ -72,6 +76,8 @@ class InputForm:
         The batch axis of each input whose batch axis is not the first.
     pad : mapping of str to float
         The padding value of each input with rows of different lengths.
+    tables : mapping of str to int
+        For each input whose values select rows of a table, such as token ids: the number of its rows.
     fitted : mapping of str to tuple
         The shape of a row of each input of an ONNX model in the last fit; empty for an estimator.
     taken : set
@@ -87,6 +93,7 @@ class InputForm:
     shapes: Mapping[str, tuple[int | None, ...] | None] = field(default_factory=dict)
     axes: Mapping[str, int] = field(default_factory=dict)
     pad: Mapping[str, float] = field(default_factory=dict)
+    tables: Mapping[str, int] = field(default_factory=dict)
     fitted: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     taken: set[Any] = field(default_factory=set, init=False, repr=False, compare=False)
 
@@ -105,6 +112,7 @@ class InputForm:
             shapes=entrance.rows,
             axes=entrance.moved,
             pad=as_padding(pad, entrance.types),
+            tables=entrance.tables,
             sparse=scipy.sparse.issparse(X),
         )
         form = cls(comes_by_name(X) or (_is_table(X) and several), dtype, **how)
@@ -137,9 +145,11 @@ class InputForm:
             raise DataError(f"X is a list of dictionaries, one per row. Pass the columns of all rows: X = {columns}.")
         if not self.by_name:
             X = self._as_one_array(X)
+            if self.shapes and getattr(getattr(X, "dtype", None), "kind", "") in tuple("OSU"):
+                X = cast(np.asarray(X), np.dtype(self.dtype), "X")
             if self.ndim > 2 and not reset and hasattr(X, "shape"):  # scikit-learn compares only axis 1
                 self.check_shape(X, {name: (None, *(row or ())) for name, row in self.shapes.items()})
-            return check_X_y(
+            X, y = check_X_y(
                 estimator,
                 X,
                 y,
@@ -150,6 +160,9 @@ class InputForm:
                 allow_nan=self.allow_nan,
                 any_length=any(row is None or None in row[:1] for row in self.shapes.values()),
             )
+            for length in self.tables.values():
+                check_indices(X, length, "X")
+            return X, y
         X = as_pandas(X)
         if isinstance(X, (Mapping, Inputs)):
             X = self._by_input(X)
@@ -201,6 +214,10 @@ class InputForm:
             if column.ndim <= axis:
                 raise DataError(f"X[{name!r}] must have its rows on axis {axis}, but has only {column.ndim} axes.")
             columns[name] = np.moveaxis(column, axis, 0) if axis else column
+            if name in self.tables:
+                check_indices(column, self.tables[name], f"X[{name!r}]")
+            if name in ATTENTION_MASKS:
+                warn_of_empty_mask(columns[name], f"X[{name!r}]")
         self._check_lengths(columns, X)
         return columns
 
@@ -404,7 +421,8 @@ def check_named(
             _check_no_gaps(X)
         check_consistent_length(*(X.values() if isinstance(X, Mapping) else [X]))
         if y is not None:
-            check_lengths(next(iter(X.values())) if isinstance(X, Mapping) else X, y)
+            name, first = next(iter(X.items())) if isinstance(X, Mapping) else ("", X)
+            check_lengths(first, y, f"X[{name!r}]" if name else "X")
             y = check_array(y, accept_sparse="csr", ensure_2d=False, dtype=None, input_name="y")
     return X, y
 
@@ -469,6 +487,11 @@ def _check_names_given(inputs: Collection[str]) -> None:
 
 def _no_column(name: str, names: Collection[str], inputs: Collection[str]) -> DataError:
     others = [other for other in names if other not in inputs]
+    if name == "input_ids" and len(inputs) > 1 and not any("id" in other for other in names):
+        return DataError(
+            f"X has no column 'input_ids', which is an input of the model, but {', '.join(names)}. The tokenizer of "
+            "the model makes it from texts: X = tokenizer(list(texts), padding=True, return_tensors='np')."
+        )
     remedy = (
         f"Rename one of its columns: {', '.join(others)}." if others else f"Add it to the others: {', '.join(names)}."
     )
@@ -521,6 +544,8 @@ def _as_fitted(name: str, column: np.ndarray, dtype: np.dtype) -> np.ndarray:
 def _as_declared(name: str, column: Any, dtype: np.dtype, shape: tuple[int | None, ...] | None) -> Any:
     """Return the values of an input of an ONNX model in its declared type and shape."""
     column = cast(column, dtype, name)
+    if dtype.kind == "i" and "mask" in name.lower():
+        check_mask(column, name)
     if shape is not None and {column.ndim, len(shape)} == {1, 2} and (column.ndim == 1 or column.shape[1] == 1):
         column = column.toarray() if scipy.sparse.issparse(column) else column
         column = column.reshape(-1, 1) if column.ndim == 1 else column.reshape(-1)

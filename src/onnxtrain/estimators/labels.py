@@ -396,6 +396,11 @@ def _classes_of(found: np.ndarray, source: Source) -> np.ndarray:
     if np.issubdtype(found.dtype, np.integer) and found.min() >= 0 and found.max() < n_classes:
         return np.arange(n_classes)
     some = ", ".join(map(str, found[:10]))
+    if -100 in found and source.model.n_axes == 2:
+        raise DataError(
+            f"y has the label -100, but the model has {n_classes} classes: {some}. Leave out rows without a label: "
+            "known = y != -100, fit(X[known], y[known]), and likewise each array of a dictionary."
+        )
     remedy = "Set head='new' to give the model a last layer for these." if len(found) > 1 else _TO_COME
     if len(found) < n_classes and np.issubdtype(found.dtype, np.integer):
         remedy = f"Without names in the file, the labels are the columns of its output, 0 to {n_classes - 1}. {remedy}"

@@ -68,6 +68,12 @@ class PositionLabels(Labels):
         which = counts(y, self.ignore_index)
         labels = y[which]
         found = super().learned(labels, source, sample_weight)
+        axis = y.ndim - 1
+        if source.model.width == 1 and y.shape[axis] > 1 and y.dtype.kind in "biuf" and np.all(y.sum(axis=axis) == 1):
+            warn(
+                f"y has exactly one 1 along its last axis, but the {y.shape[axis]} entries are trained as independent "
+                "labels. If they are classes that exclude each other, pass y.argmax(axis=-1)."
+            )
         weight = weights_of_entries(sample_weight, which)
         weighed = labels if weight is None else labels[weight != 0]
         return replace(found, balanced=balanced_weights(weighed, found.classes))
@@ -180,6 +186,20 @@ def warn_of_padding(labels: np.ndarray) -> None:
         warn(
             "y has the label -1, which is trained as a class. If it marks positions that do not count, set "
             "ignore_index=-1. If it is a class, set ignore_index=None."
+        )
+
+
+def warn_of_same_tokens(y: np.ndarray, ids: Any) -> None:
+    """Warn of labels that are the token ids of their own positions, which a language model would copy."""
+    some = slice(0, 100)
+    if getattr(ids, "shape", None) != y.shape or y.dtype.kind not in "iu" or ids.dtype.kind not in "iu":
+        return
+    labels, tokens = y[some], np.asarray(ids[some])
+    counted = labels != -100
+    if len(np.unique(labels[counted])) > 1 and np.array_equal(labels[counted], tokens[counted]):
+        warn(
+            "y has the token ids of X as labels, so that each token is predicted from itself. The label of a token of "
+            "a language model is the next token: y = numpy.full_like(ids, -100), then y[:, :-1] = ids[:, 1:]."
         )
 
 

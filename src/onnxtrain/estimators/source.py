@@ -226,9 +226,11 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
         return
     name = type(estimator).__name__
     if isinstance(estimator, type):
-        raise ParameterError(
-            f"estimator must be an instance, got the class {estimator.__name__}. Pass {estimator.__name__}()."
+        network = any(kind.__module__.partition(".")[0] in _LINES for kind in estimator.__mro__)
+        remedy = (
+            "Create a network, export it to ONNX, and pass the file." if network else f"Pass {estimator.__name__}()."
         )
+        raise ParameterError(f"estimator must be an instance, got the class {estimator.__name__}. {remedy}")
     if name in ("GraphProto", "FunctionProto", "InferenceSession"):
         raise ParameterError(f"estimator must be a whole model, got {name}. Pass the onnx.ModelProto, or its file.")
     remedy = how_to_export(estimator, X)
@@ -307,6 +309,11 @@ def how_to_export(model: object, X: Any) -> str:
     lines = next((_LINES[package] for package in packages if package in _LINES), None)
     if lines is None:
         return ""
+    if lines is _of_transformers and not hasattr(model, "forward") and not hasattr(model, "model"):
+        return (
+            " It has no weights. Pass the file of an exported model; a tokenizer makes the rows, "
+            "X = tokenizer(texts, padding=True)."
+        )
     shown = "".join(f"\n    {line}" for line in lines(model, X))
     return f' Export it, and pass the file:{shown}\n    estimator = "model.onnx"'
 
@@ -316,7 +323,8 @@ def _of_torch(model: Any, X: Any) -> list[str]:
     taken = _arguments(model)
     names = [name for name in _names(X, taken) if name in taken] or _names(X, taken)
     found = {name: _tensor(f"X[{name!r}]", X[name], dtype) for name in names}
-    shapes = {name: '{0: "n", 1: "t"}' if _is_ragged(X[name]) else '{0: "n"}' for name in names}
+    has_tokens = "input_ids" in names
+    shapes = {name: '{0: "n", 1: "t"}' if has_tokens or _is_ragged(X[name]) else '{0: "n"}' for name in names}
     if not names:
         args, how = f"({_tensor('X', X, dtype)},)", 'dynamic_shapes=[{0: "n"}]'
     elif set(names) <= taken:
@@ -325,6 +333,17 @@ def _of_torch(model: Any, X: Any) -> list[str]:
         args = f"({', '.join(found.values())},)"
         how = f"input_names={names!r}, dynamic_shapes=[{', '.join(shapes.values())}]"
     return [f'torch.onnx.export(model.eval(), {args}, "model.onnx", dynamo=True, {how})']
+
+
+def _of_transformers(model: Any, X: Any) -> list[str]:
+    """Return the lines for a model, or for the model in a pipeline, whose tokenizer makes the rows."""
+    lines = []
+    if not hasattr(model, "forward"):
+        model, lines = model.model, ["model, tokenizer = model.model, model.tokenizer"]
+    if isinstance(X, (list, tuple, np.ndarray)) and len(X) and isinstance(X[0], str):
+        lines.append('X = tokenizer(list(X), padding=True, return_tensors="np")')
+        X = dict.fromkeys(["input_ids", "attention_mask"], np.ones((2, 2), np.int64))
+    return [*lines, *_of_torch(model, X)]
 
 
 def _of_keras(model: Any, X: Any) -> list[str]:
@@ -354,6 +373,7 @@ def _booster(library: str) -> Callable[[Any, Any], list[str]]:
 _LINES: dict[str, Callable[[Any, Any], list[str]]] = {
     "keras": _of_keras,
     "torch": _of_torch,
+    "transformers": _of_transformers,
     "lightgbm": _booster("lightgbm"),
     "xgboost": _booster("xgboost"),
 }
@@ -400,14 +420,16 @@ def _tensor(code: str, values: Any, dtype: str) -> str:
 
 
 def _sample(values: Any) -> np.ndarray:
-    """Return one row as an array."""
+    """Return one row as an array; a float without rows."""
+    if values is None:
+        return np.zeros((1, 1))
     rows = values[:1]
     return np.asarray(rows.toarray() if scipy.sparse.issparse(rows) else rows)
 
 
 def _is_ragged(values: Any) -> bool:
     """Whether rows are lists of different lengths."""
-    if hasattr(values, "detach") or is_frame(values) or scipy.sparse.issparse(values):
+    if values is None or hasattr(values, "detach") or is_frame(values) or scipy.sparse.issparse(values):
         return False
     if getattr(values, "dtype", None) not in (None, object):
         return False

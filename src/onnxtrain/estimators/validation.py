@@ -205,6 +205,7 @@ _INSTEAD = {
     "class_weight": "Pass the weights of labels as a dictionary: class_weight={'rare': 10, 'common': 1}, or "
     "dict(zip(numpy.unique(y), weights)) for an array.",
     "early_stopping": "early_stopping=True holds out rows; n_iter_no_change is the number of epochs without progress.",
+    "head": "'new' replaces the last layer; weights_to_train='head' trains it alone.",
     "features": "Pass the name of a value of the ONNX model, or None.",
     "ignore_index": "Pass the label that is not counted, such as -100, or None.",
     "inputs": "Pass a mapping from input names to values that are the same for all rows: inputs={'rate': 16000}.",
@@ -412,8 +413,8 @@ def _check_places(X: Any, y: Any) -> None:
         )
 
 
-def check_lengths(X: Any, y: Any) -> None:
-    """Check that X and y have the same number of rows.
+def check_lengths(X: Any, y: Any, name: str = "X") -> None:
+    """Check that X, called `name`, and y have the same number of rows.
 
     Raises
     ------
@@ -438,13 +439,13 @@ def check_lengths(X: Any, y: Any) -> None:
     elif targets[1:] == rows[:1]:
         hint = f" y seems to be transposed. Pass {'y.ravel()' if targets[0] == 1 else 'y.T'}."
     elif len(rows) == 3 and rows[0] == 1 and rows[1] == targets[0]:
-        hint = " Pass X[0], which has the rows."
+        hint = f" Pass {name}[0], which has the rows."
     elif rows[1:] == targets[:1]:
-        hint = " X seems to be transposed. Pass X.T."
+        hint = f" {name} seems to be transposed. Pass {name}.T."
     elif len(rows) == 2 and rows[1:] == targets[1:]:
         hint = " y has as many columns as X. train_test_split returns X_train, X_test, y_train, y_test."
     raise DataError(
-        f"Found input variables with inconsistent numbers of samples: X has {rows[0]} rows, y has {targets[0]}."
+        f"Found input variables with inconsistent numbers of samples: {name} has {rows[0]} rows, y has {targets[0]}."
         f"{hint or ' Pass one target per row, from the same selection of rows.'}"
     )
 
@@ -631,23 +632,35 @@ def check_features(X: HasShape, shape: tuple[Any, ...], source: str, name: str =
 
 
 def _turned(given: tuple[int, ...], row: tuple[Any, ...], name: str) -> str:
-    """Return the advice that gives an array rows of shape `row`, by moving, adding or splitting axes if possible."""
+    """Return the advice that gives an array rows of shape `row`: moving, adding or splitting axes, colors, a resize."""
     candidates = {
         f"{name}[:, None]": (1, *given[1:]),
         f"{name}[..., None]": (*given[1:], 1),
         f"{name}[None] for a single row": given,
+        f"{name}[:, None].repeat(3, axis=1) for gray images": (3, *given[1:]),
+        f"numpy.moveaxis({name}, -1, 0)[None] for a single row": (given[-1], *given[:-1]),
     }
     if len(given) == 1 + len(row) > 2:
         candidates = {
             f"numpy.moveaxis({name}, -1, 1)": (given[-1], *given[1:-1]),
             f"numpy.moveaxis({name}, 1, -1)": (*given[2:], given[1]),
+            f"{name}.repeat(3, axis=1) for gray images": (3 * given[1], *given[2:]),
+            f"{name}[:, :3], without the alpha channel": (given[1] - 1, *given[2:]),
         }
     elif len(given) == 2 and None not in row and given[1] == math.prod(row):
         candidates = {f"{name}.reshape(-1, {', '.join(map(str, row))})": row}
     for expression, shape in candidates.items():
         if len(shape) == len(row) and all(w in (None, g) for w, g in zip(row, shape, strict=True)):
             return f" Pass {expression}."
-    return "" if len(given) == 1 + len(row) else f" Its shape is {given}, and that of a row of the model {row}."
+    if len(given) != 1 + len(row):
+        ones = tuple(axis for axis, n in enumerate(given) if axis and n == 1)
+        if len(given) - len(ones) == 1 + len(row):
+            return f" Pass numpy.squeeze({name}, axis={ones})."
+        return f" Its shape is {given}, and that of a row of the model {row}."
+    size = row[1:] if given[1] == row[0] else row[:-1]
+    if len(row) == 3 and (given[1] == row[0] or given[-1] == row[-1]):
+        return f" Resize the images to {size[0]} x {size[1]}, or export the model with variable axes for other sizes."
+    return ""
 
 
 @as_data_error()

@@ -7,6 +7,7 @@ with unique names and a pinned IR version.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
@@ -96,10 +97,14 @@ def read(onx: ModelLike, held: dict[str, np.ndarray] | None = None) -> onnx.Mode
 def _bytes_of_file(path: str | os.PathLike[str]) -> bytes:
     if not os.path.isfile(path):
         if os.path.isdir(path):
-            raise ModelError(f"{os.fspath(path)!r} is a folder. Pass the path of an ONNX file.")
+            raise ModelError(f"{os.fspath(path)!r} is a folder.{_in_folder(os.fspath(path))}")
         raise ModelError(
             f"There is no file {os.fspath(path)!r}. A model given as a string must be the path of an ONNX file."
             f"{_not_a_path(path)}"
+        )
+    if os.path.basename(path) == "saved_model.pb":
+        raise ModelError(
+            f"{os.fspath(path)!r} is not an ONNX model.{_in_folder(os.path.dirname(os.path.abspath(path)))}"
         )
     if os.path.getsize(path) >= PROTO_LIMIT:
         raise ModelError(f"{os.fspath(path)!r} is larger than 2 GB, the limit of a protobuf message. {BESIDE}.")
@@ -117,7 +122,33 @@ def _not_a_path(path: str | os.PathLike[str]) -> str:
         return " ~ is not expanded. Use os.path.expanduser(path)."
     if "://" in text:
         return " Download it, and pass the path of the file."
-    return "" if os.sep in text or text.endswith(".onnx") else " Pass an estimator as an object, such as Ridge()."
+    if text.endswith(".onnx") or os.path.isdir(os.path.dirname(text)):
+        return ""
+    if re.fullmatch(r"[\w.-]+/[\w.-]+|[a-z]+[\d-][\w.-]*", text):  # neither a class of scikit-learn nor a file
+        return (
+            f" A model of a hub must be exported first: optimum-cli export onnx --model {text} folder. A network of "
+            "torchvision or timm is exported by torch.onnx.export(model, ...)."
+        )
+    return "" if os.sep in text else " Pass an estimator as an object, such as Ridge()."
+
+
+def _in_folder(folder: str) -> str:
+    """Return advice about the folder of a model, for the end of a message."""
+    files = sorted(os.listdir(folder))
+    found = [os.path.join(folder, name) for name in files if name.endswith(".onnx")]
+    if found:
+        return f" Pass a file in it: {', '.join(map(repr, found[:5]))}."
+    if "saved_model.pb" in files:
+        return (
+            " It holds a SavedModel of TensorFlow. Export it, python -m tf2onnx.convert --saved-model "
+            f"{folder} --output model.onnx, and pass 'model.onnx'."
+        )
+    if "config.json" in files:
+        return (
+            f" It holds a model of transformers. Export it, optimum-cli export onnx --model {folder} exported, and "
+            "pass 'exported/model.onnx'."
+        )
+    return " Pass the path of an ONNX file."
 
 
 #: The remedy for bytes of an unknown format.
@@ -128,7 +159,8 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
     try:
         return onnx.load_model_from_string(data)
     except Exception as e:  # protobuf's DecodeError moved between versions
-        raise ModelError(f"{what} cannot be read as an ONNX model: {e}.{not_a_model(data)}") from e
+        problem = "" if other_format(data) else f": {e}"
+        raise ModelError(f"{what} cannot be read as an ONNX model{problem}.{not_a_model(data)}") from e
 
 
 #: The first bytes of files that are mistaken for ONNX models, and the remedies.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import onnx_ir as ir
@@ -183,9 +184,13 @@ def _name_rows(model: ir.Model, value: ir.Value) -> None:
 def _log_mean(op: Op, output: ir.Value) -> ir.Value:
     scores = scores_behind(output)
     if scores.link is Link.EXP:
-        z = scores.value
-        return z if z.dtype == output.dtype else op.Cast(z, to=output.dtype)
+        return _in_type_of(op, scores.value, output)
     return op.Log(op.Clip(output, _EPS))
+
+
+def _in_type_of(op: Op, z: ir.Value, output: ir.Value) -> ir.Value:
+    """Return the scores behind an output in its type: they may be half precision before a Cast."""
+    return z if z.dtype == output.dtype else op.Cast(z, to=output.dtype)
 
 
 def _class_scores(
@@ -207,6 +212,7 @@ def _class_scores(
         raise LossError(f"The number of classes of {describe(output)} is unknown. {DECLARE}")
     likelihood = entry.prediction is Prediction.LIKELIHOOD
     scores = scores_behind(output, op, class_axis).said(output, output_is)
+    scores = replace(scores, value=_in_type_of(op, scores.value, output))
     entrywise = (rank(output) or 0) > 2 and class_axis is None
     two_classes = multilabel or width == 1
     if (multilabel or entrywise) and scores.link in (Link.SOFTMAX, Link.NORMALIZED_SIGMOID):

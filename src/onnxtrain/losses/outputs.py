@@ -304,7 +304,17 @@ def find_columns(output: str, shape: Sequence[int | None], target: Sequence[int]
     raise DataError(
         f"y has shape {_written((None, *target))}, but the output {output!r} has shape {_written(shape)}. y must have "
         f"one label per position (the shape of the output without its class axis{axis}){or_values}."
+        f"{_remedy(shape, target)}"
     )
+
+
+def _remedy(shape: Sequence[int | None], target: Sequence[int]) -> str:
+    """Return the remedy for labels with an axis of length 1, or with a column per class."""
+    if len(target) != len(shape) - 1:
+        return ""
+    if 1 in target:
+        return f" Pass numpy.squeeze(y, axis={1 + list(target).index(1)})."
+    return " If y has a column per class, pass y.argmax(axis=-1)." if target[-1] == shape[1] else ""
 
 
 def _fit(shape: Sequence[int | None], target: Sequence[int]) -> bool:

@@ -343,6 +343,13 @@ def make_optimizer(solver: str | Optimizer) -> Optimizer:
     if isinstance(solver, type) and issubclass(solver, Optimizer):
         raise OptimizerError(f"Expected an optimizer, got the class {solver.__name__}. Pass {solver.__name__}().")
     schedule = " Pass a schedule as learning_rate=." if isinstance(solver, NamesItsParameters) else ""
+    kind = solver if isinstance(solver, type) else type(solver)
+    if kind.__name__.lower() in OPTIMIZERS:  # of PyTorch, Keras or optax
+        ours = kind.__name__.lower()
+        raise OptimizerError(
+            f"Expected an optimizer of onnxtrain, got {kind.__name__} of {kind.__module__.partition('.')[0]}. Pass "
+            f"solver={ours!r}, or onnxtrain.optim.{kind.__name__}(...) for its parameters."
+        )
     raise OptimizerError(
         f"Expected a solver name ({', '.join(sorted([*OPTIMIZERS, 'lbfgs']))}) or an optimizer such as "
         f"SGD(momentum=0.9), got {solver!r}.{schedule}{several('solver', solver)}"

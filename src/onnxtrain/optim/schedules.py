@@ -71,7 +71,11 @@ class Schedule(NamesItsParameters, ABC):
         """
 
 
-SCHEDULES: Registry[type[Schedule]] = Registry("learning rate schedule", OptimizerError)
+SCHEDULES: Registry[type[Schedule]] = Registry(
+    "learning rate schedule",
+    OptimizerError,
+    {"linear": "cosine", "cosinewithrestarts": "cosine", "polynomial": "invscaling", "reduceonplateau": "adaptive"},
+)
 
 LearningRate: TypeAlias = "float | str | Schedule | Callable[[int], float]"
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import onnxruntime
 from onnxruntime.capi import _pybind_state as native
 
+from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.attributes import NamesItsAttributes
 from onnxtrain.errors import DataError, ModelError
 from onnxtrain.ortgradient import _tensors
@@ -280,6 +281,7 @@ class OrtGradientForwardBackwardFunction(NamesItsAttributes):
             raise DataError("No tensors were saved: call forward(inputs, training=True) or save_for_backward first.")
         return self.saved_tensors_
 
+    @lists_its_arguments
     def forward(
         self, inputs: Tensors, training: bool = False, forward_outputs_cache: native.OrtValueVector | None = None
     ) -> Any:

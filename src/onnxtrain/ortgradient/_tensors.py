@@ -122,6 +122,7 @@ def _stretched(value: Any, expected: Tensor, device: native.OrtDevice) -> Any:
 def check_fits(values: Iterable[Any], expected: Sequence[Tensor]) -> None:
     """Raise if a type or a shape differs from the expected one, or if a named dimension has two lengths."""
     lengths: dict[str, tuple[int, str]] = {}
+    order = f" The order is {', '.join(tensor.name for tensor in expected)}." if len(expected) > 1 else ""
     for value, tensor in zip(values, expected, strict=True):
         if value.element_type() != tensor.elem_type:
             raise DataError(
@@ -133,10 +134,12 @@ def check_fits(values: Iterable[Any], expected: Sequence[Tensor]) -> None:
         if tensor.shape is None:
             continue
         if len(shape) != len(tensor.shape):
-            raise DataError(f"{tensor.name!r} must have {len(tensor.shape)} axes, {tensor.shape}, got shape {shape}.")
+            raise DataError(
+                f"{tensor.name!r} must have {len(tensor.shape)} axes, {tensor.shape}, got shape {shape}.{order}"
+            )
         for length, dim in zip(shape, tensor.shape, strict=True):
             if isinstance(dim, int) and length != dim:
-                raise DataError(f"{tensor.name!r} must have shape {tensor.shape}, got {shape}.")
+                raise DataError(f"{tensor.name!r} must have shape {tensor.shape}, got {shape}.{order}")
             if isinstance(dim, str):
                 before, where = lengths.setdefault(dim, (length, tensor.name))
                 if before != length:

@@ -189,7 +189,7 @@ def _in_float64(content: bytes, problem: str) -> str:
     types = {v.type.tensor_type.elem_type for v in graph.input} | {v.data_type for v in graph.initializer}
     if onnx.TensorProto.DOUBLE not in types:
         return ""
-    return f". It has no {found[1] or found[2]} for float64. Set dtype='float32'"
+    return f". It has no {found[1] or found[2]} for float64. Set dtype='float32', and export a float64 model in float32"
 
 
 @dataclass(frozen=True)
@@ -293,8 +293,11 @@ _REMEDIES = {
     "takes any.",
     "Attempting to broadcast": " Two inputs or results have different lengths. Pass the inputs of a row, such as token "
     "ids and their mask, with the same length.",
+    "Invalid input shape": " A row is too short for a convolution or a pooling of the model. Pad the rows.",
+    "invalid expand shape": " The rows may be longer than the model's table of positions. Truncate them: "
+    "tokenizer(texts, truncation=True, max_length=...).",
     "indices element out of data bounds": " An index selects a row of a table in the model, which has fewer rows. Use "
-    "the tokenizer or the encoding that the model was trained with.",
+    "the tokenizer or the encoding that the model was trained with, and rows no longer than its table of positions.",
 }
 
 

@@ -576,6 +576,11 @@ def _fitting(names: Sequence[str], word: str, what: str) -> list[str]:
         meant = _MEANT.get(plain.casefold(), "")
         if plain.startswith("!"):
             meant = f"To leave out weights, begin with a minus: '-{plain[1:]}'. "
+        elif (inside := plain.strip("*.")) and any(
+            inside in name for name in names
+        ):  # of PEFT, or a regular expression
+            pattern = word.replace(plain, f"*{inside}*")
+            meant = f"The pattern {pattern!r} matches {sum(inside in name for name in names)}. "
         raise WeightError(
             f"{plain!r} is neither a {what} nor a step with one. {meant}{did_you_mean(plain, [*names, *steps])}"
         )

@@ -1,0 +1,96 @@
+"""Inputs whose values select rows of a table in the model, as token ids do."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from typing import TypeAlias
+
+import onnx
+import onnx.numpy_helper
+
+from onnxtrain import graph
+from onnxtrain.graph.query import nodes_in
+
+#: The nodes that read a value, with the position of the operand.
+Readers: TypeAlias = "defaultdict[str, list[tuple[onnx.NodeProto, int]]]"
+
+#: Operators whose result has the values of their first operand.
+_SAME_VALUES = frozenset(
+    {"Cast", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
+)
+
+#: Operators by which a model may treat negative indices in its own way.
+_COMPARES = frozenset({"Abs", "Clip", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Sign"})
+
+
+def lengths_of_tables(onx: onnx.ModelProto) -> dict[str, int]:
+    """Return the number of rows of the smallest table whose rows each integer input selects, by the name of the input.
+
+    An input that the model compares with other numbers is left out, because the model may select rows for negative
+    values in its own way.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> onx = onnx.parser.parse_model('''<ir_version: 10, opset_import: ["" : 21]>
+    ...     g (int64[n] ids) => (float[n, 2] Y) <float[3, 2] words = {1, 2, 3, 4, 5, 6}> { Y = Gather(words, ids) }''')
+    >>> lengths_of_tables(onx)
+    {'ids': 3}
+    """
+    proto = graph.inline_functions(onx)
+    readers: Readers = defaultdict(list)
+    for node in nodes_in(proto.graph.node):
+        for position, name in enumerate(node.input):
+            readers[name].append((node, position))
+    constants = _constants(proto)
+    found = {}
+    for value in proto.graph.input:
+        uses = list(_uses(value.name, readers))
+        lengths = [n for node, position in uses if (n := _length(node, position, constants))]
+        if lengths and not any(_compares(node, 1 - position, constants) for node, position in uses):
+            found[value.name] = min(lengths)
+    return found
+
+
+def _constants(proto: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
+    """Return the initializers, the Constant nodes, and the tensors from which others are cast, by name."""
+    found = {tensor.name: tensor for tensor in proto.graph.initializer}
+    for node in proto.graph.node:
+        if node.op_type == "Constant":
+            found.update((node.output[0], a.t) for a in node.attribute if a.name == "value")
+        elif node.op_type in ("Cast", "DequantizeLinear", "Identity") and node.input[0] in found:
+            found[node.output[0]] = found[node.input[0]]
+    return found
+
+
+def _uses(name: str, readers: Readers) -> Iterator[tuple[onnx.NodeProto, int]]:
+    """Yield the nodes that read a value in any shape or type, with the position of the operand."""
+    todo, known = [name], {name}
+    while todo:
+        for node, position in readers[todo.pop()]:
+            yield node, position
+            if position == 0 and node.op_type in _SAME_VALUES and node.output[0] not in known:
+                known.add(node.output[0])
+                todo.append(node.output[0])
+
+
+def _length(node: onnx.NodeProto, position: int, constants: Mapping[str, onnx.TensorProto]) -> int:
+    """Return the number of rows of the table from which a node selects by an operand; 0 if it does not select."""
+    table, axis = 0, 0
+    if node.op_type == "EmbedLayerNormalization" and position == 0:
+        table = 2
+    elif node.op_type == "Gather" and position == 1:
+        axis = next((a.i for a in node.attribute if a.name == "axis"), 0)
+    else:
+        return 0
+    dims = constants[node.input[table]].dims if node.input[table] in constants else ()
+    return dims[axis] if len(dims) > 1 else 0
+
+
+def _compares(node: onnx.NodeProto, other: int, constants: Mapping[str, onnx.TensorProto]) -> bool:
+    """Whether a node may tell negative values apart; a comparison with the id of a padding token does not."""
+    if node.op_type != "Equal":
+        return node.op_type in _COMPARES
+    known = constants.get(node.input[other])
+    return known is None or bool((onnx.numpy_helper.to_array(known) < 0).any())

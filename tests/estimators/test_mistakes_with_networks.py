@@ -1,0 +1,457 @@
+"""Mistakes with networks of PyTorch, Keras and transformers, and the answers: what was found, and what to do."""
+
+import pathlib
+import re
+
+import numpy as np
+import onnx
+import onnx.parser
+import pandas as pd
+import pytest
+
+from onnxtrain import (
+    Inputs,
+    LoRA,
+    OrtGradientClassifier,
+    OrtGradientForwardBackward,
+    OrtGradientRegressor,
+    load,
+    save,
+    trainable_weights,
+)
+from onnxtrain.convert.lookups import lengths_of_tables
+from onnxtrain.errors import ArgumentTypeError, DataError, ModelError, OptimizerError, ParameterError, WeightError
+from onnxtrain.optim import Cosine
+
+R, C = OrtGradientRegressor, OrtGradientClassifier
+
+
+def onnx_model(text):
+    return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g {text}')
+
+
+#: The mean of the embeddings of the tokens that a mask keeps.
+READER = onnx_model(
+    """(int64[n, t] input_ids, int64[n, t] attention_mask) => (float[n, 3] logits)
+    <float[5, 2] E = {0.1, -0.2, 0.3, 0.2, -0.1, 0, 1, 2, 3, 4}, float[2, 3] W = {1, -1, 0, 2, 0, 1},
+     int64[1] last = {2}, int64[1] t = {1}> {
+        vectors = Gather(E, input_ids)
+        shown = Cast<to = 1>(attention_mask)
+        column = Unsqueeze(shown, last)
+        kept = Mul(vectors, column)
+        sum = ReduceSum<keepdims = 0>(kept, t)
+        logits = MatMul(sum, W)
+    }"""
+)
+#: Scores of the next token.
+WRITER = onnx_model(
+    "(int64[n, t] ids) => (float[n, t, 5] Y) <float[5, 2] E = {1, 2, 3, 4, 5, 6, 1, 2, 3, 4}, "
+    "float[2, 5] W = {1, 2, 3, 4, 5, 6, 7, 8, 9, 0}> { g = Gather(E, ids) Y = MatMul(g, W) }"
+)
+TAGGER = onnx_model(
+    "(float[n, t, 2] X) => (float[n, t, 3] Y) <float[2, 3] W = {1, 2, 3, 4, 5, 6}> { Y = MatMul(X, W) }"
+)
+PIXELS = onnx_model(
+    "(float[n, 3, 8, 8] X) => (float[n, 2] Y) <float[3, 2] W = {1, 2, 3, 4, 5, 6}>"
+    "{ p = GlobalAveragePool(X) f = Flatten(p) Y = MatMul(f, W) }"
+)
+SEGMENTS = onnx_model(
+    "(float[n, 3, h, w] X) => (float[n, 2, h, w] Y) <float[2, 3, 1, 1] W = {1, 2, 3, 4, 5, 6}> { Y = Conv(X, W) }"
+)
+SOUNDS = onnx_model(
+    "(float[n, t] X) => (float[n, 2] Y) <float[2, 1, 4] K = {1, 2, 3, 4, 5, 6, 7, 8}, int64[1] one = {1}>"
+    "{ c = Unsqueeze(X, one) d = Conv(c, K) p = GlobalAveragePool(d) Y = Flatten(p) }"
+)
+#: Twelve layers with long names.
+DEEP = onnx_model("(float[n, 2] y0) => (float[n, 2] y12) <float[2, 2] W = {1, 2, 3, 4}> { y12 = MatMul(y0, W) }")
+QUERIES = [f"model.encoder.a_long_prefix.layer.{i}.query.weight" for i in range(12)]
+del DEEP.graph.node[:], DEEP.graph.initializer[:]
+DEEP.graph.node.extend(
+    onnx.helper.make_node("MatMul", [f"y{i}", name], [f"y{i + 1}"]) for i, name in enumerate(QUERIES)
+)
+DEEP.graph.initializer.extend(onnx.numpy_helper.from_array(np.eye(2, dtype=np.float32), name) for name in QUERIES)
+
+LINE = onnx_model("(float[n, 2] X) => (float[n, 1] Y) <float[2, 1] W = {1, 2}> { Y = MatMul(X, W) }")
+
+IDS = np.arange(60).reshape(20, 3) % 4 + 1
+MASK = np.tile([1, 1, 0], (20, 1))
+KINDS = np.arange(20) % 3
+TOKENS = {"input_ids": IDS, "attention_mask": MASK}
+IMAGES = np.random.default_rng(0).random((20, 3, 8, 8))
+FILES = [f"train/img_{i}.jpg" for i in range(20)]
+VALUES = np.arange(20.0)
+
+
+def of_package(name, package="transformers.models", **attributes):
+    return type(name, (), {"__module__": package, **attributes})()
+
+
+def forward(input_ids, attention_mask): ...
+
+
+BERT = of_package("Bert", forward=staticmethod(forward), parameters=lambda self: [])
+
+CALLS = [
+    # token ids and masks
+    (
+        lambda: C(READER).fit(TOKENS | {"input_ids": np.where(MASK, IDS, -100)}, KINDS),
+        DataError,
+        "X['input_ids'] contains -100 in row 0, but its values select rows of a table of the model, 0 to 4. ONNX would "
+        "count it from the end of the table. Pad with the id of the padding token",
+    ),
+    (
+        lambda: C(READER, pad={"input_ids": -1}).fit(
+            {"input_ids": [[1], [1, 2]], "attention_mask": [[1], [1, 1]]}, [0, 1]
+        ),
+        DataError,
+        "X['input_ids'] contains -1 in row 0",
+    ),
+    (
+        lambda: C(READER).fit(TOKENS | {"input_ids": IDS + 3}, KINDS),
+        DataError,
+        "X['input_ids'] contains 5 in row 0, but its values select rows of a table of the model, 0 to 4. Use the tok",
+    ),
+    (
+        lambda: C(WRITER, max_iter=0).fit(IDS, IDS - 1).predict(-IDS),
+        DataError,
+        "X contains -1 in row 0, but its values select rows",
+    ),
+    (
+        lambda: C(READER).fit(TOKENS | {"attention_mask": np.where(MASK, 0, -10000)}, KINDS),
+        DataError,
+        "X['attention_mask'] contains -10000, but this input takes integers: 1 for the tokens that count and 0 for "
+        "padding. Convert an additive mask: (X['attention_mask'] == 0).astype(int).",
+    ),
+    (
+        lambda: C(READER).fit(TOKENS | {"attention_mask": np.where(MASK, 0, -1e9)}, KINDS),
+        DataError,
+        "X['attention_mask'] contains -1000000000, but",
+    ),
+    (
+        lambda: C(READER, pad={"attention_mask": 1}).fit(TOKENS, KINDS),
+        ParameterError,
+        "pad={'attention_mask': 1} lets padding count. Leave it out",
+    ),
+    (
+        lambda: C(READER).fit(TOKENS | {"attention_mask": MASK[:, None, None]}, KINDS),
+        DataError,
+        "has 4 axes, but the model takes 2. Pass numpy.squeeze(X['attention_mask'], axis=(1, 2)).",
+    ),
+    (
+        lambda: C(READER).fit({name: x.T for name, x in TOKENS.items()}, KINDS),
+        DataError,
+        "X['input_ids'] has 3 rows, y has 20. X['input_ids'] seems to be transposed. Pass X['input_ids'].T.",
+    ),
+    (
+        lambda: C(READER).fit(pd.DataFrame({"text": FILES}), KINDS),
+        DataError,
+        "but text. The tokenizer of the model makes it from texts: X = tokenizer(list(texts), padding=True, return_ten",
+    ),
+    (
+        lambda: C(READER, inputs={"attention_mask": MASK}).fit({"input_ids": IDS}, KINDS),
+        ParameterError,
+        "inputs['attention_mask'] has 20 rows, but inputs= sets values that are the same for all rows. Pass it in X",
+    ),
+    (
+        lambda: C(READER).fit(TOKENS | {"labels": KINDS}),
+        DataError,
+        "fit(X, y). X contains 'labels'. Take it out: y = X.pop('labels').",
+    ),
+    # names of files
+    *(
+        (
+            lambda X=X: C(PIXELS).fit(X, KINDS % 2),
+            DataError,
+            "Pass the pixels, in the size and scale of the model, for example numpy.stack([numpy.asarray(PIL.Image.open",
+        )
+        for X in (
+            FILES,
+            np.array(FILES),
+            [pathlib.Path(file) for file in FILES],
+            pd.Series(FILES),
+            pd.DataFrame({"path": FILES}),
+            {"X": FILES},
+        )
+    ),
+    (
+        lambda: C(SOUNDS).fit(["a.wav", "b.wav"], [0, 1]),
+        DataError,
+        "X contains names of files, such as 'a.wav'. Pass the samples",
+    ),
+    (
+        lambda: C(SOUNDS).fit([(np.ones(9), 16000)] * 2, [0, 1]),
+        DataError,
+        "A row of X['X'] must be an array, got a tuple of ndarray, int. Pass the array alone.",
+    ),
+    (
+        lambda: C(SOUNDS).fit(np.ones((20, 2)), KINDS % 2),
+        DataError,
+        "A row is too short for a convolution or a pooling",
+    ),
+    # sizes and colors of images
+    (
+        lambda: C(PIXELS).fit(np.ones((20, 3, 9, 9)), KINDS % 2),
+        DataError,
+        "Resize the images to 8 x 8, or export the model with variable axes for other sizes.",
+    ),
+    (
+        lambda: C(PIXELS).fit([np.ones((3, 8 + i % 2, 8)) for i in range(20)], KINDS % 2),
+        DataError,
+        "but have different shapes: (3, 8, 8), (3, 9, 8). Resize images to one size.",
+    ),
+    *(
+        (lambda X=X: C(PIXELS, max_iter=0).fit(IMAGES, KINDS % 2).predict(X), DataError, said)
+        for X, said in [
+            (IMAGES[:, 0], "takes 4. Pass X[:, None].repeat(3, axis=1) for gray images."),
+            (IMAGES[:, :1], "takes (3, 8, 8). Pass X.repeat(3, axis=1) for gray images."),
+            (np.ones((20, 4, 8, 8)), "Pass X[:, :3], without the alpha channel."),
+            (np.ones((8, 8, 3)), "Pass numpy.moveaxis(X, -1, 0)[None] for a single row."),
+        ]
+    ),
+    # models
+    (
+        lambda: C("distilbert-base-uncased").fit(TOKENS, KINDS),
+        ModelError,
+        "must be exported first: optimum-cli export onnx --model distilbert-base-uncased folder.",
+    ),
+    (
+        lambda: C("google/vit-base").fit(TOKENS, KINDS),
+        ModelError,
+        "optimum-cli export onnx --model google/vit-base folder",
+    ),
+    (
+        lambda: C("resnet50").fit(TOKENS, KINDS),
+        ModelError,
+        "A network of torchvision or timm is exported by torch.onnx",
+    ),
+    (
+        lambda: C({"weight": np.ones(3)}).fit(TOKENS, KINDS),
+        ParameterError,
+        "got dict. Weights have no graph. Load them into their module, and export that with torch.onnx.export.",
+    ),
+    (
+        lambda: C(b"PK\3\4" + bytes(20)).fit(TOKENS, KINDS),
+        ModelError,
+        "24 bytes cannot be read as an ONNX model. It is a zip archive",
+    ),
+    (
+        lambda: C(of_package("Tokenizer")).fit(["a"], [0]),
+        ParameterError,
+        "got Tokenizer. It has no weights. Pass the file of an exported model; a tokenizer makes the rows, X = tok",
+    ),
+    (
+        lambda: C(BERT).fit(["a", "b"], [0, 1]),
+        ParameterError,
+        'X = tokenizer(list(X), padding=True, return_tensors="np")\n    torch.onnx.export(model.eval(), (), "model.onnx",',
+    ),
+    (
+        lambda: C(BERT).fit(TOKENS, KINDS),
+        ParameterError,
+        'dynamic_shapes={\'input_ids\': {0: "n", 1: "t"}, \'attention_mask\': {0: "n", 1: "t"}})',
+    ),
+    (
+        lambda: C(of_package("Pipe", "transformers.pipelines", model=BERT)).fit(["a", "b"], [0, 1]),
+        ParameterError,
+        "got Pipe. Export it, and pass the file:\n    model, tokenizer = model.model, model.tokenizer\n    X = tok",
+    ),
+    (
+        lambda: C(type(BERT)).fit(TOKENS, KINDS),
+        ParameterError,
+        "got the class Bert. Create a network, export it to ONNX",
+    ),
+    # labels
+    (
+        lambda: C(READER).fit(TOKENS, np.where(VALUES < 2, -100, KINDS)),
+        DataError,
+        "y has the label -100, but the model has 3 classes: -100, 0, 1, 2. Leave out rows without a label: known =",
+    ),
+    (
+        lambda: C(SEGMENTS).fit(IMAGES, (IMAGES[:, :1] > 0.5) * 1),
+        DataError,
+        "(the shape of the output). Pass numpy.squeeze(y, axis=1).",
+    ),
+    (
+        lambda: C(SEGMENTS).fit(IMAGES, np.ones((20, 8, 8, 2))),
+        DataError,
+        "If y has a column per class, pass y.argmax(axis=-1).",
+    ),
+    (
+        lambda: C(WRITER).fit(IDS, IDS[:, 1:]),
+        DataError,
+        "but a row of y has shape (2,). For the next token as label, the last position has none: numpy.pad(y, [(0, 0),",
+    ),
+    # weights by the names of PEFT and of regular expressions
+    *(
+        (lambda wanted=wanted: C(DEEP, weights_to_train=wanted).fit(IDS[:, :2], KINDS % 2), WeightError, said)
+        for wanted, said in [
+            ("query", "nor a step with one. The pattern '*query*' matches 12."),
+            (".*layer.1.query.*", "The pattern '*layer.1.query*' matches 1."),
+            (["-query"], "The pattern '-*query*' matches 12."),
+            (LoRA(weights=["query"]), "The pattern '*query*' matches 12."),
+            ("*keys*", " and 12 others."),
+        ]
+    ),
+    (
+        lambda: LoRA(lora_dropout=0.1),
+        ArgumentTypeError,
+        "LoRA has rank, alpha, weights, besides and merge; there is no d",
+    ),
+    (lambda: C(READER, head="classifier").fit(TOKENS, KINDS), ParameterError, "'new' replaces the last layer;"),
+    (lambda: trainable_weights(of_package("Linear", "torch.nn")), ParameterError, "Export it, and pass the file:"),
+    # names of the Trainer of transformers, optimizers and schedules of others
+    *(
+        (lambda name=name: C(READER, **{name: 1}), ArgumentTypeError, said)
+        for name, said in {
+            "lr_scheduler_type": "Did you mean 'learning_rate'?",
+            "per_device_train_batch_size": "Did you mean 'batch_size'?",
+            "load_best_model_at_end": "Did you mean 'early_stopping'?",
+            "eval_dataset": "fit(X, y, X_val=..., y_val=...)",
+            "compute_metrics": "Apply the metrics of scikit-learn to predictions",
+            "output_dir": "Write checkpoints: fit(X, y, checkpoint=path, every=...).",
+            "label_smoothing_factor": "Pass a loss of your own as loss=function.",
+            "train_dataset": "Pass the rows to fit: fit(X, y).",
+            "gradient_checkpointing": "accumulate=... with a smaller batch_size saves memory.",
+            "logging_steps": "fit(X, y, callback=...), which is called with the losses of each epoch.",
+        }.items()
+    ),
+    (
+        lambda: C(READER, solver=of_package("AdamW", "torch.optim.adamw")).fit(TOKENS, KINDS),
+        OptimizerError,
+        "got AdamW of torch. Pass solver='adamw', or onnxtrain.optim.AdamW(...) for its parameters.",
+    ),
+    (
+        lambda: C(READER, solver=type(of_package("Adam", "keras.optimizers"))).fit(TOKENS, KINDS),
+        OptimizerError,
+        "got Adam of keras. Pass solver='adam'",
+    ),
+    (lambda: C(READER, learning_rate="linear").fit(TOKENS, KINDS), OptimizerError, "Did you mean 'cosine'?"),
+    (lambda: Cosine(2e-5, warmup=100), OptimizerError, "got 100. It is the share of the steps: warmup=0.1 is a tenth."),
+    # losses and passes of one's own
+    (
+        lambda: R(LINE, loss=lambda op, t, p: op.Square(op.Sub(p, t))).fit(IDS[:, :2], VALUES),
+        ModelError,
+        "ONNX has no operator 'Square'. Did you mean 'Pow'? ",
+    ),
+    (
+        lambda: R(LINE, loss=lambda op, t, p: op.abs(op.Sub(p, t))).fit(IDS[:, :2], VALUES),
+        ModelError,
+        "ONNX has no operator 'abs'. Did you mean 'Abs'?",
+    ),
+    (
+        lambda: OrtGradientForwardBackward(LINE).new_instance().forward(IMAGES, IMAGES, IMAGES, IMAGES),
+        ArgumentTypeError,
+        "forward: too many positional arguments. Its arguments are inputs, training, forward_outputs_cache.",
+    ),
+    (
+        lambda: OrtGradientForwardBackward(LINE).new_instance().forward([np.float32([[1], [2]]), np.float32([[1, 2]])]),
+        DataError,
+        "'X' must have shape ('n', 2), got (2, 1). The order is X, W.",
+    ),
+]
+
+
+@pytest.mark.parametrize("call, error, message", CALLS, ids=[row[2][:60] for row in CALLS])
+def test_the_answer_says_what_was_found_and_what_to_do(call, error, message):
+    with pytest.raises(error) as e:
+        call()
+    assert message in str(e.value)
+    assert "np." not in str(e.value).replace("PIL", "")
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (
+            lambda: C(READER, max_iter=0).fit(
+                TOKENS | {"attention_mask": np.tile([0, 1, 0], (20, 1)) * (KINDS > 0)[:, None]}, KINDS
+            ),
+            "X['attention_mask'] is 0 everywhere in row 0, which masks the whole row. A mask of integers has 1",
+        ),
+        (
+            lambda: C(WRITER, max_iter=0).fit(IDS, IDS),
+            "y has the token ids of X as labels, so that each token is predicted from itself.",
+        ),
+        (
+            lambda: C(TAGGER, max_iter=0).fit(
+                np.ones((20, 4, 2)), np.eye(3, dtype=int)[np.arange(80).reshape(20, 4) % 3]
+            ),
+            "y has exactly one 1 along its last axis, but the 3 entries are trained as independent labels.",
+        ),
+    ],
+    ids=["mask", "tokens", "columns"],
+)
+def test_what_is_probably_meant_otherwise_is_warned_of(call, message):
+    with pytest.warns(UserWarning, match=re.escape(message)):
+        call()
+
+
+def test_what_is_meant_is_not_warned_of():
+    masks = np.where(VALUES[:, None] == 0, 0, [1, 1, 1])  # a row without tokens
+    C(READER, max_iter=0).fit(TOKENS | {"attention_mask": masks}, KINDS)
+    C(WRITER, max_iter=0).fit(IDS, np.where(np.arange(3) == 2, -100, np.roll(IDS, -1, axis=1)))
+    C(READER, inputs={"attention_mask": 1}, max_iter=0).fit(IDS, KINDS)
+
+
+@pytest.mark.parametrize("kind", ["Less", "Equal"])
+def test_an_index_that_the_model_compares_may_be_negative(kind):
+    """A model may give -1 a meaning of its own; a comparison with the id of a padding token does not."""
+    model = """(int64[n] ids) => (float[n, 2] Y)
+        <float[3, 2] E = {1, 2, 3, 4, 5, 6}, int64 pad = {%d}, float zero = {0}, int64[1] last = {1}>
+        { g = Gather(E, ids) none = %s(ids, pad) none2 = Unsqueeze(none, last) Y = Where(none2, zero, g) }"""
+    assert lengths_of_tables(onnx_model(model % (-1 if kind == "Equal" else 0, kind))) == {}
+    assert lengths_of_tables(onnx_model(model % (0, "Equal"))) == {"ids": 3}
+
+
+def test_a_table_is_found_behind_casts_and_in_fused_operators():
+    halves = onnx_model(
+        "(int32[n, 1] ids) => (float[n, 2] Y) <float[2, 9] E = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7, 8, 9}>"
+        "{ i = Cast<to = 7>(ids) j = Reshape(i, k) k = Constant<value = int64[1] {-1}>() F = Identity(E)"
+        "  g = Gather<axis = 1>(F, j) Y = Transpose(g) }"
+    )
+    assert lengths_of_tables(halves) == {"ids": 9}
+    node = onnx.helper.make_node(
+        "EmbedLayerNormalization", ["ids", "", "words", "places"], ["y", "m"], domain="com.microsoft"
+    )
+    ids = onnx.helper.make_tensor_value_info("ids", onnx.TensorProto.INT32, ["n", "t"])
+    words, places = (
+        onnx.numpy_helper.from_array(np.ones((n, 4), np.float32), s) for n, s in [(7, "words"), (5, "places")]
+    )
+    fused = onnx.helper.make_model(onnx.helper.make_graph([node], "g", [ids], [], [words, places]))
+    assert lengths_of_tables(fused) == {"ids": 7}
+
+
+def test_a_table_is_known_after_load(tmp_path):
+    save(C(READER, max_iter=0).fit(TOKENS, KINDS), tmp_path / "reader.onnx")
+    again = load(tmp_path / "reader.onnx")
+    again.predict(Inputs(**TOKENS))
+    with pytest.raises(DataError, match="contains -1 in row 0, but its values select rows"):
+        again.predict(Inputs(input_ids=-IDS, attention_mask=MASK))
+
+
+def test_indices_are_checked_in_a_memory_map(tmp_path):
+    stored = np.memmap(tmp_path / "ids", np.int64, "w+", shape=IDS.shape)
+    stored[:] = IDS
+    tuned = C(WRITER, max_iter=0).fit(stored, IDS - 1)
+    stored[7, 1] = -1
+    with pytest.raises(DataError, match="X contains -1 in row 7"):
+        tuned.predict(stored)
+
+
+@pytest.mark.parametrize(
+    "files, message",
+    [
+        (["model.onnx"], "model.onnx'."),
+        (["saved_model.pb"], "python -m tf2onnx.convert --saved-model "),
+        (["config.json", "model.safetensors"], "optimum-cli export onnx --model "),
+        ([], "Pass the path of an ONNX file."),
+    ],
+)
+def test_a_folder_is_answered_with_what_it_holds(files, message, tmp_path):
+    for name in files:
+        (tmp_path / name).write_bytes(b"0")
+    with pytest.raises(ModelError, match="is a folder") as e:
+        R(tmp_path).fit(IDS, VALUES)
+    assert message in str(e.value)
+    if files == ["saved_model.pb"]:
+        with pytest.raises(ModelError, match=r"is not an ONNX model. It holds a SavedModel of TensorFlow"):
+            R(tmp_path / "saved_model.pb").fit(IDS, VALUES)
