@@ -17,13 +17,16 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticD
 from sklearn.ensemble import (
     AdaBoostClassifier,
     BaggingClassifier,
+    GradientBoostingRegressor,
     HistGradientBoostingClassifier,
     StackingClassifier,
     VotingClassifier,
     VotingRegressor,
 )
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
+from sklearn.gaussian_process.kernels import RBF
 from sklearn.impute import KNNImputer, SimpleImputer
+from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SGDClassifier
 from sklearn.model_selection import GridSearchCV, HalvingGridSearchCV, RandomizedSearchCV
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
@@ -632,3 +635,32 @@ def test_a_machine_without_support_vectors_says_so(kind, parameter):
     remedy = TransformedTargetRegressor(kind(), transformer=StandardScaler()).fit(X2, targets)
     tuned = OrtGradientRegressor(remedy, learning_rate=1e-12, **ONE).fit(X2, targets)
     np.testing.assert_allclose(tuned.predict(X2), remedy.predict(X2), atol=1e-5 * np.ptp(targets))
+
+
+@pytest.mark.skipif(
+    "loss" not in MLPRegressor().get_params(), reason="MLPRegressor has no loss before scikit-learn 1.7"
+)
+def test_a_network_of_the_poisson_loss_ends_in_an_exponential():
+    counts = np.exp(X2[:, 0])
+    network = MLPRegressor(loss="poisson", hidden_layer_sizes=(3,), max_iter=50, random_state=0).fit(X2, counts)
+    tuned = OrtGradientRegressor(network, loss="poisson", max_iter=20, random_state=0).fit(X2, counts)
+    assert tuned.loss_curve_[-1] < tuned.loss_curve_[0]
+    np.testing.assert_allclose(tuned.to_sklearn().predict(X2), tuned.predict(X2), rtol=1e-5)
+
+
+def test_isotonic_calibration_in_float64():
+    calibrated = CalibratedClassifierCV(LinearSVC(random_state=0), method="isotonic", cv=2).fit(X, Y)
+    tuned = OrtGradientClassifier(calibrated, dtype="float64", max_iter=0).fit(X, Y)
+    np.testing.assert_allclose(tuned.predict_proba(X), calibrated.predict_proba(X), atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "estimator, message",
+    [
+        (GradientBoostingRegressor(init=Ridge()), r"predictions of init=Ridge\(.*\), .*init=None or init='zero'"),
+        (KernelRidge(kernel=RBF()), r"The kernel RBF\(length_scale=1\) has no formula"),
+    ],
+)
+def test_parts_without_a_formula_are_named(estimator, message):
+    with pytest.raises(ConversionError, match=message):
+        OrtGradientRegressor(estimator, **ONE).fit(X2, Y2)

@@ -46,7 +46,7 @@ def isotonic(op: Nodes, estimator: Any, x: ir.Value) -> ir.Value:
 def _calibrated(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
     """Return the mean of the calibrated classifiers' probabilities."""
     found = [_probabilities(op, each, X) for each in estimator.calibrated_classifiers_]
-    return found[0] if len(found) == 1 else op.Mean(*found)
+    return found[0] if len(found) == 1 else op.Div(op.Sum(*found), float(len(found)))  # no Mean of float64
 
 
 def _probabilities(op: Nodes, calibrated: Any, X: ir.Value) -> ir.Value:

@@ -143,7 +143,7 @@ def pairwise(
     ConversionError
         The metric is a user's function.
     """
-    if metric not in _METRICS:
+    if not isinstance(metric, str) or metric not in _METRICS:
         known = [name for name in _METRICS if name != "polynomial"]
         raise ConversionError(
             f"The kernel {metric!r} has no formula in ONNX. {did_you_mean(str(metric), known)} For a function of your "

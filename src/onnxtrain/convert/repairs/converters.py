@@ -16,6 +16,8 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import (
     ExtraTreesClassifier,
     ExtraTreesRegressor,
+    GradientBoostingClassifier,
+    GradientBoostingRegressor,
     HistGradientBoostingClassifier,
     HistGradientBoostingRegressor,
     RandomForestClassifier,
@@ -90,8 +92,24 @@ def logistic_for_two_classes(
 def arrays_in_one_piece(
     convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
 ) -> None:
-    """Write each weight array as a whole."""
-    convert(scope, operator, _WritesWhole(container))
+    """Write each weight array as a whole, and the exponential output of the Poisson loss, which skl2onnx lacks."""
+    container, original = _WritesWhole(container), operator.raw_operator
+    if original.out_activation_ != "exp":
+        convert(scope, operator, container)
+        return
+    operator.raw_operator = copy.copy(original)
+    operator.raw_operator.out_activation_ = "identity"
+    try:
+        _convert_logarithm(convert, scope, operator, container)
+    finally:
+        operator.raw_operator = original
+
+
+def _convert_logarithm(convert: Converter, scope: Scope, operator: Operator, container: Any) -> None:
+    """Write the exponential of what a converter writes."""
+    y, logarithm = operator.outputs[0].full_name, scope.get_unique_variable_name("logarithm")
+    convert(scope, operator, _Renames(container, {y: logarithm}))
+    container.add_node("Exp", [logarithm], [y], name=scope.get_unique_operator_name("Exp"), op_version=13)
 
 
 class _WritesWhole(Container):
@@ -135,12 +153,24 @@ def integers_for_booleans(
 ) -> None:
     """Write booleans in integer lists, which onnx refuses, as integers; and the inverse of a logarithmic link."""
     container = WithAttributes(container, _without_booleans)
-    if operator.raw_operator.loss not in ("poisson", "gamma"):
+    if operator.raw_operator.loss in ("poisson", "gamma"):
+        _convert_logarithm(convert, scope, operator, container)
+    else:
         convert(scope, operator, container)
-        return
-    y, logarithm = operator.outputs[0].full_name, scope.get_unique_variable_name("logarithm")
-    convert(scope, operator, _Renames(container, {y: logarithm}))
-    container.add_node("Exp", [logarithm], [y], name=scope.get_unique_operator_name("Exp"), op_version=13)
+
+
+@repair(GradientBoostingClassifier, GradientBoostingRegressor)
+def without_first_estimator(
+    convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
+) -> None:
+    """Refuse trees that are added to the predictions of an estimator, which skl2onnx does not write."""
+    model = operator.raw_operator
+    if model.init is not None and model.init != "zero":
+        raise ConversionError(
+            f"The trees are added to the predictions of init={model.init!r}, for which there is no converter. Fit the "
+            "model with init=None or init='zero'."
+        )
+    convert(scope, operator, container)
 
 
 @repair(DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeClassifier, ExtraTreeRegressor)
