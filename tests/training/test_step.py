@@ -310,6 +310,42 @@ def counts(onx, without=()):
     return {op: found.count(op) for op in found if op not in without}
 
 
+@pytest.mark.parametrize(
+    "body, axes",
+    {
+        "scalar without axes": ("y = Mul(column, half)", 2),
+        "in front": ("y = Sub(half, column)", 2),
+        "scalar with one axis": ("y = Max(column, flat)", 2),
+        "scalars to choose": ("c = Less(column, half) y = Where(c, half, column)", 2),
+        "an input": ("u = Squeeze(s) y = Mul(column, u)", 2),
+        "beside a matrix": ("y = Mul(x, half)", 0),
+        "beside a vector": ("one = Constant<value_ints = [1]>() v = Squeeze(column, one) y = Mul(v, half)", 0),
+    }.values(),
+)
+def test_scalars_beside_a_column_have_as_many_axes(body, axes):
+    new_onx = cheaper(
+        onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["" : 21]>
+        g (float[n, 3] x, float[n, 1] column, float[1, 1] s) => (float z)
+        <float half = {{0.5}}, float[1] flat = {{0.5}}> {{ {body} z = Neg(y) }}""")
+    )
+    floats = [held for held in new_onx.graph.initializer if held.data_type == onnx.TensorProto.FLOAT]
+    assert {len(held.dims) for held in floats} <= {axes}
+
+
+@pytest.mark.parametrize("values, product", [("x", True), ("column", False)])
+def test_the_sum_of_a_column_is_no_product(values, product):
+    found = counts(
+        cheaper(
+            onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["" : 21]>
+        g (float[n, 3] x, float[n, 1] column) => (float z) <int64[1] rows = {{0}}>
+        {{ e = Neg({values}) y = ReduceSum(e, rows) z = Neg(y) }}""")
+        )
+    )
+    assert ("Gemm" in found, "ReduceSum" in found) == (product, not product)
+
+
 SCATTER = 'w = ScatterElements<axis = 1, reduction = "add">'
 SUM = "ReduceSum<keepdims = 1>(w, columns)"
 

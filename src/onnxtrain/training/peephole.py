@@ -52,7 +52,7 @@ SIGNS = Rewritings()
 def sum_rows_by_a_product(op: Op, node: ir.Node, *, column: ir.Value, ones: ir.Value) -> ir.Value | None:
     """Replace a sum over the rows of a batch by a product with a row of ones; the time becomes 1 / 1.04 to 1 / 1.09.
 
-    onnxruntime sums columns element by element.
+    onnxruntime sums columns element by element. A single column is summed as a whole array, in a tenth of the time.
 
     Parameters
     ----------
@@ -67,7 +67,8 @@ def sum_rows_by_a_product(op: Op, node: ir.Node, *, column: ir.Value, ones: ir.V
     (y,) = node.outputs
     if not _sums_rows(node, column):
         return None
-    total = op.Gemm(ones, node.inputs[0])
+    x = node.inputs[0]
+    total = op.ReduceSum(x, keepdims=1) if x.shape[1] == 1 else op.Gemm(ones, x)  # type: ignore[index, union-attr]
     if rank(y) != 1:
         return total
     for row in (user.outputs[0] for user in tuple(y.consumers()) if user.op_type == "Reshape"):
@@ -310,6 +311,29 @@ def _as_matrix(op: Op, factor: ir.Value | None) -> ir.Value | None:
         return factor
     value = scalar(factor)
     return None if value is None else op.initializer(tensor([[value]], factor.dtype, "factor"))
+
+
+#: Elementwise operators of several operands that broadcast.
+_BROADCASTING = (
+    *("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min", "Where"),
+    *("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"),
+)
+
+
+@ANYWHERE.rule(*_BROADCASTING)
+def scalar_beside_a_column(op: Op, node: ir.Node) -> ir.Value | None:
+    # steps of linear models with the losses huber, log_cosh, hinge and quantile: 1.2 to 1.6 for 200 rows, 1.6 to 3.1
+    # for 2000. onnxruntime visits an (n, 1) array row by row if another operand has fewer axes
+    (y,) = node.outputs
+    n_axes = rank(y) or 0
+    if n_axes < 2 or y.shape[-1] != 1:  # type: ignore[index]
+        return None
+    scalars = [(i, x) for i, x in enumerate(node.inputs) if x is not None and scalar(x) is not None]
+    few = [(i, x) for i, x in scalars if (rank(x) or 0) < n_axes]
+    for i, x in few:
+        value = constant(x).reshape((1,) * n_axes)  # type: ignore[union-attr]
+        node.replace_input_with(i, op.initializer(tensor(value, x.dtype, "scalar")))
+    return y if few else None
 
 
 @SIGNS.rule("Sign")
