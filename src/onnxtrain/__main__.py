@@ -8,5 +8,6 @@ argparse.ArgumentParser(
     prog="python -m onnxtrain",
     description="Print the versions of onnxtrain and of the libraries that it uses. To train a model, use Python: "
     "onnxtrain.OrtGradientRegressor or OrtGradientClassifier.",
+    usage="%(prog)s [-h], which prints versions and trains nothing",
 ).parse_args()
 show_versions()

@@ -200,6 +200,8 @@ WRONG_RULES = [
         lambda op, node, dy: {}["gone"],
         r"The rule of my:Odd \(node 'odd'\) failed for \(X: DOUBLE\[3\]\): KeyError: 'gone'",
     ),
+    (lambda op, node, dy: node, r"must return a result of op, or None, for each operand, got Node"),
+    (lambda op, node, dy: (np.ones(3), None), r"must return a result of op, .* got ndarray"),
     (lambda op, node, dy: op.MatMul(dy, op.Unsqueeze(dy, [0])), r"MatMul\(.*\) is not valid"),
 ]
 

@@ -15,12 +15,21 @@ from onnxtrain import (
     OrtGradientClassifier,
     OrtGradientForwardBackward,
     OrtGradientRegressor,
+    add_loss_output,
     load,
     save,
     trainable_weights,
 )
 from onnxtrain.convert.lookups import lengths_of_tables
-from onnxtrain.errors import ArgumentTypeError, DataError, ModelError, OptimizerError, ParameterError, WeightError
+from onnxtrain.errors import (
+    ArgumentTypeError,
+    DataError,
+    LossError,
+    ModelError,
+    OptimizerError,
+    ParameterError,
+    WeightError,
+)
 from onnxtrain.optim import Cosine
 
 R, C = OrtGradientRegressor, OrtGradientClassifier
@@ -326,7 +335,34 @@ CALLS = [
     ),
     (lambda: C(READER, learning_rate="linear").fit(TOKENS, KINDS), OptimizerError, "Did you mean 'cosine'?"),
     (lambda: Cosine(2e-5, warmup=100), OptimizerError, "got 100. It is the share of the steps: warmup=0.1 is a tenth."),
-    # losses and passes of one's own
+    # losses, rules and passes of one's own
+    (
+        lambda: add_loss_output(LINE, l2=0.1),
+        LossError,
+        "has no parameter 'l2'. Known: none. Add a penalty of weights by name: penalty={'coef': {'l2': 0.1}}.",
+    ),
+    (
+        lambda: R(
+            onnx_model("(float[n, 2] X) => (float[n, 1] y) <float[2, 1] W = {1, 2}> { a = MatMul(X, W) y = Round(a) }")
+        ).fit(IDS[:, :2], VALUES),
+        WeightError,
+        "The output 'y' depends on weights only through Round, whose derivative is zero. Train another output",
+    ),
+    (
+        lambda: R(
+            onnx.parser.parse_model(
+                """<ir_version: 8, opset_import: ["" : 17, "my.ops" : 1]> g (float[n, 2] X) => (float[n, 1] y)
+                <float[2, 1] W = {1, 2}> { a = MatMul(X, W) y = my.ops.MyRelu(a) }"""
+            )
+        ).fit(IDS[:, :2], VALUES),
+        ModelError,
+        "my.ops:MyRelu(-1) is not a registered function/op",
+    ),
+    (
+        lambda: R(LINE, max_iter=0).fit(IDS[:, :2], VALUES).export_training_step("step.onnx"),
+        ParameterError,
+        "folder must be the path of a folder for several files, got 'step.onnx'.",
+    ),
     (
         lambda: R(LINE, loss=lambda op, t, p: op.Square(op.Sub(p, t))).fit(IDS[:, :2], VALUES),
         ModelError,
@@ -455,3 +491,10 @@ def test_a_folder_is_answered_with_what_it_holds(files, message, tmp_path):
     if files == ["saved_model.pb"]:
         with pytest.raises(ModelError, match=r"is not an ONNX model. It holds a SavedModel of TensorFlow"):
             R(tmp_path / "saved_model.pb").fit(IDS, VALUES)
+
+
+def test_the_weights_beside_a_model_are_told_apart(tmp_path):
+    for name in ("model.onnx", "model.onnx.data"):
+        (tmp_path / name).write_bytes(b"0")
+    with pytest.raises(ModelError, match=r"model.onnx.data' holds the weights of a model. Pass '.*model.onnx'."):
+        R(tmp_path / "model.onnx.data").fit(IDS, VALUES)

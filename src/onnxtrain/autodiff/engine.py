@@ -105,6 +105,13 @@ def _real_operands(node: ir.Node) -> list[ir.Value]:
     return [x for i, x in enumerate(operands(node)) if i not in flat and x is not None and _is_real(x)]
 
 
+def blocking(nodes: Iterable[ir.Node], values: Iterable[ir.Value]) -> list[ir.Node]:
+    """Return the nodes with a derivative of zero among those that depend on some values."""
+    nodes = list(nodes)
+    reached = flow.dependents(nodes, values)
+    return [node for node in nodes if _is_flat(node) and any(x in reached for x in operands(node))]
+
+
 def _is_flat(node: ir.Node) -> bool:
     known = derivative_of(node)
     return known is not None and known.rule is None
@@ -127,7 +134,14 @@ def _apply_rule(
         raise GradientError(_no_rule(node, outputs))
     with _faults_of_the_rule(node):
         found = known.rule(op, node, *incoming)
-    gradients = [found] if isinstance(found, ir.Value) or found is None else list(found)
+    gradients = list(found) if isinstance(found, (list, tuple)) else [found]
+    wrong = [dx for dx in gradients if dx is not None and not isinstance(dx, ir.Value)]
+    if wrong:
+        raise GradientError(
+            f"The rule of {_named(node)} must return a result of op, or None, for each operand, got "
+            f"{type(wrong[0]).__name__}. Its arguments are op, the node, whose operands are node.inputs, and the "
+            "gradient of each output."
+        )
     xs = operands(node)
     if any(dx is not None for dx in gradients[len(xs) :]):
         raise GradientError(f"The rule of {_named(node)} returned {len(gradients)} gradients for {len(xs)} operands.")

@@ -23,6 +23,7 @@ from onnxtrain.drawing import Picture, boxes_of, folded
 from onnxtrain.errors import ArgumentTypeError, OptimizerError, ParameterError
 from onnxtrain.estimators.protocols import Model, is_onnx
 from onnxtrain.estimators.settings import go_on, settings_of
+from onnxtrain.estimators.source import how_to_export
 from onnxtrain.grad_helper import DerivativeOptions, gradients, onnx_derivative
 from onnxtrain.optim import Proximal
 from onnxtrain.registry import did_you_mean
@@ -249,10 +250,12 @@ def _of_onnx(model: Any, part: str) -> StagedGraph:
 def _of_estimator(estimator: Any, part: str) -> StagedGraph:
     if not hasattr(type(estimator), "get_trained_onnx"):
         classifies = hasattr(estimator, "get_params") and is_classifier(estimator)
+        export = how_to_export(estimator, None)
         kind = "OrtGradientClassifier" if classifies else "OrtGradientRegressor"
         raise ArgumentTypeError(
             "plot_graph expects a fitted OrtGradientRegressor or OrtGradientClassifier, or an ONNX model, got "
-            f"{type(estimator).__name__}. For a scikit-learn estimator, pass {kind}(model, max_iter=0).fit(X, y)."
+            f"{type(estimator).__name__}."
+            f"{export or f' For a scikit-learn estimator, pass {kind}(model, max_iter=0).fit(X, y).'}"
         )
     check_is_fitted(estimator)
     return graph_of_part(estimator, part)

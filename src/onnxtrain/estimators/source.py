@@ -233,19 +233,27 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
         raise ParameterError(f"estimator must be an instance, got the class {estimator.__name__}. {remedy}")
     if name in ("GraphProto", "FunctionProto", "InferenceSession"):
         raise ParameterError(f"estimator must be a whole model, got {name}. Pass the onnx.ModelProto, or its file.")
-    remedy = how_to_export(estimator, X)
-    if isinstance(estimator, Mapping):
-        remedy = " Weights have no graph. Load them into their module, and export that with torch.onnx.export."
-    elif isinstance(estimator, (list, tuple)):
-        remedy = " Combine steps into an estimator with sklearn.pipeline.Pipeline or make_pipeline."
-    elif hasattr(estimator, "shape"):  # rows; networks of Keras and transformers have a dtype, too
-        remedy = f" Pass rows to fit: OrtGradient{'Classifier' if classifies else 'Regressor'}().fit(X, y)."
-    elif hasattr(estimator, "read"):
-        remedy = " Pass the content of the file, the bytes that read() returns."
     raise ParameterError(
         f"estimator must be a scikit-learn estimator, an onnx.ModelProto, its bytes or a path, "
-        f"got {type(estimator).__name__}.{remedy}"
+        f"got {type(estimator).__name__}.{_remedy(estimator, X, 'Classifier' if classifies else 'Regressor')}"
     )
+
+
+def _remedy(model: Any, X: Any, kind: str) -> str:
+    """Return the end of a message about an object that is no model."""
+    if isinstance(model, Mapping):
+        return " Weights have no graph. Load them into their module, and export that with torch.onnx.export."
+    if isinstance(model, (list, tuple)):
+        return " Combine steps into an estimator with sklearn.pipeline.Pipeline or make_pipeline."
+    if hasattr(model, "shape"):  # rows; networks of Keras and transformers have a dtype, too
+        return f" Pass rows to fit: OrtGradient{kind}().fit(X, y)."
+    if hasattr(model, "model_proto"):  # an ONNXProgram of PyTorch
+        return " Pass its attribute model_proto."
+    if type(model).__module__.partition(".")[0] == "onnx_ir":
+        return " Pass onnx_ir.to_proto(model)."
+    if hasattr(model, "read"):
+        return " Pass the content of the file, the bytes that read() returns."
+    return how_to_export(model, X)
 
 
 def _check_kind(estimator: Any, *, classifies: bool) -> None:
@@ -319,6 +327,8 @@ def how_to_export(model: object, X: Any) -> str:
 
 
 def _of_torch(model: Any, X: Any) -> list[str]:
+    if type(model).__name__ == "ExportedProgram":
+        return ['torch.onnx.export(model, f="model.onnx", dynamo=True)']
     dtype = next((str(w.dtype) for w in getattr(model, "parameters", tuple)()), "torch.float32")
     taken = _arguments(model)
     names = [name for name in _names(X, taken) if name in taken] or _names(X, taken)
@@ -332,6 +342,11 @@ def _of_torch(model: Any, X: Any) -> list[str]:
     else:
         args = f"({', '.join(found.values())},)"
         how = f"input_names={names!r}, dynamic_shapes=[{', '.join(shapes.values())}]"
+    if any(kind.__name__ == "ScriptModule" for kind in type(model).__mro__):  # refused with dynamo=True
+        names = names or ["X"]
+        axes = _dictionary({name: shapes.get(name, '{0: "n"}') for name in names})
+        how = f"input_names={names!r}, dynamic_axes={axes}"
+        return [f'torch.onnx.export(model.eval(), {args}, "model.onnx", dynamo=False, {how})']
     return [f'torch.onnx.export(model.eval(), {args}, "model.onnx", dynamo=True, {how})']
 
 

@@ -68,6 +68,11 @@ def write(folder: str | os.PathLike, estimator: OrtGradientEstimator, target: st
     if target not in TARGETS:
         hint = did_you_mean(str(target), TARGETS)
         raise ParameterError(f"target must be 'cpu' or 'webgpu', got {target!r}. {hint}")
+    if os.fspath(folder).endswith(".onnx"):
+        raise ParameterError(
+            f"folder must be the path of a folder for several files, got {os.fspath(folder)!r}. For the model alone, "
+            "use get_trained_onnx(path=...)."
+        )
     made = _make(estimator, target)
     model, front = made.model, made.model.front
     files = {

@@ -121,7 +121,9 @@ class Builder(GraphBuilder):
         super()._infer_shapes(node)
         problem = node.metadata_props.pop("pkg.onnxscript.shape_inference_error", None)
         if problem is not None:
-            if "No schema registered" in problem and not node.domain:
+            if "No schema registered" in problem and node.domain:
+                return  # an operator of the user, whose results have unknown types
+            if "No schema registered" in problem:
                 raise ModelError(f"ONNX has no operator {node.op_type!r}. {_nearest_operator(node.op_type)}")
             operands = ", ".join(describe(v) for v in node.inputs)
             example = f"op.{node.op_type}(..., _outputs=2)"

@@ -81,7 +81,12 @@ def read(onx: ModelLike, held: dict[str, np.ndarray] | None = None) -> onnx.Mode
     elif isinstance(onx, (str, os.PathLike)):
         folder = os.path.dirname(os.path.abspath(onx))
         content = _bytes_of_file(onx)
+        owner = os.fspath(onx).removesuffix(".data")
+        if owner != os.fspath(onx) and os.path.isfile(owner):
+            raise ModelError(f"{os.fspath(onx)!r} holds the weights of a model. Pass {owner!r}.")
         proto, data = _parse(content, repr(os.fspath(onx))), content[:16]
+    elif hasattr(onx, "model_proto"):  # an ONNXProgram of PyTorch
+        raise ModelError(f"Expected an onnx.ModelProto, got {type(onx).__name__}. Pass its attribute model_proto.")
     else:
         remedy = " Convert an estimator with skl2onnx.to_onnx(model, X[:1])." if hasattr(onx, "fit") else ""
         remedy = " Pass get_trained_onnx() of the fitted estimator." if hasattr(onx, "get_trained_onnx") else remedy

@@ -14,6 +14,7 @@ import onnx_ir as ir
 from onnx import ModelProto
 
 from onnxtrain import graph
+from onnxtrain.autodiff import blocking
 from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.errors import ModelError, WeightError
 from onnxtrain.losses.link import (
@@ -284,6 +285,14 @@ def _weights_of(model: ir.Model, *outputs: tuple[ir.Value, Scores]) -> list[ir.V
 def _no_weights(model: ir.Model, chosen: ir.Value, *, converted: bool) -> WeightError:
     """Return the error for an output that depends on no weight, with the remedy for ONNX models."""
     remedy = "" if converted else " Train another output with output=..., or add a layer to train with head='new'."
+    before = graph.ancestors([chosen])
+    weights = [w for w in model.graph.initializers.values() if w in before and graph.is_float(w)]
+    behind = [node.op_type for node in blocking(model.graph, weights) if before.intersection(node.outputs)]
+    if behind and not converted:
+        return WeightError(
+            f"The output {chosen.name!r} depends on weights only through {', '.join(dict.fromkeys(behind))}, whose "
+            f"derivative is zero.{remedy}"
+        )
     return WeightError(f"The model has no weight between its inputs and its output {chosen.name!r}.{remedy}")
 
 
