@@ -90,7 +90,7 @@ _REMEDIES = {
     "quantile": "Pass parameters of the loss as loss_params: loss='quantile', loss_params={'q': 0.9}.",
     "lora_dropout": "LoRA has rank, alpha, weights, besides and merge; there is no dropout during training.",
     "save_strategy": "Write checkpoints: fit(X, y, checkpoint=path, every=...).",
-    "label_smoothing": "There is none. Pass a loss of your own as loss=function.",
+    "label_smoothing": "Pass parameters of the loss as loss_params: loss_params={'label_smoothing': 0.1}.",
     "train_dataset": "Pass the rows to fit: fit(X, y).",
     "gradient_checkpointing": "There is none. accumulate=... with a smaller batch_size saves memory.",
     "report_to": "Pass a function to fit, fit(X, y, callback=...), which is called with the losses of each epoch.",

@@ -166,6 +166,39 @@ CALLS = [
         DataError,
         "fit(X, y). X contains 'labels'. Take it out: y = X.pop('labels').",
     ),
+    (
+        lambda: C(READER).fit([{"input_ids": [1], "label": 0}] * 3),
+        DataError,
+        "X is a list of dictionaries, one per row. Pass the labels, y = [row['label'] for row in X].",
+    ),
+    (
+        lambda: C(READER, max_iter=0).fit(TOKENS, KINDS).predict({name: x[0] for name, x in TOKENS.items()}),
+        DataError,
+        "X['input_ids'] has 1 axis, but the model takes 2. Pass X['input_ids'][None] for a single row.",
+    ),
+    (lambda: C(READER).fit("a good film", KINDS), DataError, "A tokenizer makes rows of text."),
+    (
+        lambda: C(READER).fit(TOKENS, [[0], [0, 1]] * 10),
+        DataError,
+        "y contains lists of different lengths, from 1 to 2. Convert lists or sets of the labels of a row to an ind",
+    ),
+    # rows of other shapes
+    (
+        lambda: C(SOUNDS).fit(np.ones((20, 9, 2)), KINDS % 2),
+        DataError,
+        "X has 3 axes, but the model takes 2. Its shape is (20, 9, 2), and that of a row of the model (None,).",
+    ),
+    (lambda: C(SOUNDS).fit(np.ones((20, 1, 9)), KINDS % 2), DataError, "Pass numpy.squeeze(X, axis=(1,))."),
+    (
+        lambda: C(SOUNDS).fit(np.full((20, 9), np.nan), KINDS % 2),
+        DataError,
+        "Input X contains NaN. Leave out rows with NaN, or replace it: numpy.nan_to_num(X).",
+    ),
+    (
+        lambda: C(TAGGER).fit(np.ones((4, 20, 2)), np.zeros((20, 4))),
+        DataError,
+        "X has 4 rows, y has 20. The rows seem to be on axis 1. Pass numpy.moveaxis(X, 1, 0).",
+    ),
     # names of files
     *(
         (
@@ -317,7 +350,7 @@ CALLS = [
             "eval_dataset": "fit(X, y, X_val=..., y_val=...)",
             "compute_metrics": "Apply the metrics of scikit-learn to predictions",
             "output_dir": "Write checkpoints: fit(X, y, checkpoint=path, every=...).",
-            "label_smoothing_factor": "Pass a loss of your own as loss=function.",
+            "label_smoothing_factor": "loss_params={'label_smoothing': 0.1}.",
             "train_dataset": "Pass the rows to fit: fit(X, y).",
             "gradient_checkpointing": "accumulate=... with a smaller batch_size saves memory.",
             "logging_steps": "fit(X, y, callback=...), which is called with the losses of each epoch.",

@@ -408,10 +408,11 @@ _REMEDIES = {
 
 
 @contextmanager
-def as_data_error(X: object = None) -> Iterator[None]:
+def as_data_error(X: object = None, *, of_onnx: bool = False) -> Iterator[None]:
     """Raise scikit-learn's validation errors as a DataError with the same message.
 
-    If `X` is a frame with columns that hold no numbers, the message names them.
+    If `X` is a frame with columns that hold no numbers, the message names them. An ONNX model has no encoder or imputer
+    before it.
     """
     try:
         yield
@@ -425,6 +426,8 @@ def as_data_error(X: object = None) -> Iterator[None]:
             if remedy is _FOR_TEXT:
                 of_file = _for_file(str(e))
                 remedy = f".{of_file}" if of_file else _for_texts(X)
+            if of_onnx and "X contains NaN" in str(e):
+                remedy = ". Leave out rows with NaN, or replace it: numpy.nan_to_num(X)."
             if "X contains NaN" in str(e) and (columns := _columns_with_gaps(X)):
                 remedy = f" in {', '.join(map(repr, columns))}{remedy}"
             if is_frame(X) and f"inconsistent numbers of samples: [{X.shape[1]}, {X.shape[0]}]" in str(e):

@@ -498,6 +498,8 @@ def _call_for(X: object) -> str:
     inside = [name for name in ("labels", "label", "y", "target") if isinstance(X, Mapping) and name in X]
     if inside:
         return f"fit(X, y). X contains {inside[0]!r}. Take it out: y = X.pop({inside[0]!r})"
+    if isinstance(X, (list, tuple)) and X and isinstance(X[0], Mapping):
+        return "fit(X, y). X is a list of dictionaries, one per row. Pass the labels, y = [row['label'] for row in X]"
     if hasattr(X, "read") or (hasattr(X, "__getitem__") and not hasattr(X, "shape") and not isinstance(X, _ROWS)):
         return (
             f"fit(X, y). {type(X).__name__} is no array. Rows in parts, which need no y, have the methods __len__(), "

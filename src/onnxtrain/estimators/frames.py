@@ -45,7 +45,7 @@ from onnxtrain.estimators.protocols import (
     is_of_objects,
     is_onnx,
 )
-from onnxtrain.estimators.validation import check_features, check_lengths, check_X_y, warn_of_rounding
+from onnxtrain.estimators.validation import check_even, check_features, check_lengths, check_X_y, warn_of_rounding
 from onnxtrain.training.model import TrainableModel
 
 #: The type that an Entrance reports for every floating-point type.
@@ -147,7 +147,8 @@ class InputForm:
             X = self._as_one_array(X)
             if self.shapes and getattr(getattr(X, "dtype", None), "kind", "") in tuple("OSU"):
                 X = cast(np.asarray(X), np.dtype(self.dtype), "X")
-            if self.ndim > 2 and not reset and hasattr(X, "shape"):  # scikit-learn compares only axis 1
+            n_axes = len(getattr(X, "shape", ()))
+            if self.shapes and n_axes and (n_axes > self.ndim or (self.ndim > 2 and not reset)):  # scikit-learn: axis 1
                 self.check_shape(X, {name: (None, *(row or ())) for name, row in self.shapes.items()})
             X, y = check_X_y(
                 estimator,
@@ -303,7 +304,7 @@ def check_kind(estimator: Estimator, X: object) -> None:
     if isinstance(X, (str, os.PathLike)):
         raise DataError(
             f"X must be an array or a frame, got the string {os.fspath(X)!r}. Read the file, for example with "
-            "pandas.read_csv, and pass its columns."
+            f"pandas.read_csv, and pass its columns.{' A tokenizer makes rows of text.' if is_onnx(source) else ''}"
         )
     if is_onnx(X):
         raise DataError(
@@ -421,6 +422,7 @@ def check_named(
             _check_no_gaps(X)
         check_consistent_length(*(X.values() if isinstance(X, Mapping) else [X]))
         if y is not None:
+            check_even(y)
             name, first = next(iter(X.items())) if isinstance(X, Mapping) else ("", X)
             check_lengths(first, y, f"X[{name!r}]" if name else "X")
             y = check_array(y, accept_sparse="csr", ensure_2d=False, dtype=None, input_name="y")
@@ -546,7 +548,8 @@ def _as_declared(name: str, column: Any, dtype: np.dtype, shape: tuple[int | Non
     column = cast(column, dtype, name)
     if dtype.kind == "i" and "mask" in name.lower():
         check_mask(column, name)
-    if shape is not None and {column.ndim, len(shape)} == {1, 2} and (column.ndim == 1 or column.shape[1] == 1):
+    one = column.shape[1] if column.ndim == 2 else shape[1] if shape is not None and len(shape) == 2 else None
+    if shape is not None and {column.ndim, len(shape)} == {1, 2} and one == 1:
         column = column.toarray() if scipy.sparse.issparse(column) else column
         column = column.reshape(-1, 1) if column.ndim == 1 else column.reshape(-1)
     if shape is not None:

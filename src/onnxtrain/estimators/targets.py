@@ -189,6 +189,8 @@ def is_positional(estimator: OrtGradientEstimator, y: ArrayLike, known: TrainedM
     try:
         n_axes = np.ndim(y)
     except ValueError as e:
+        if _rank(estimator.estimator, estimator.output) == 2:
+            return False  # lists of labels, which the check of the targets refuses
         raise DataError(
             "The rows of y have different lengths. Pad them to the same length, with ignore_index (-100) for classes "
             "or NaN for numbers."

@@ -26,7 +26,7 @@ from onnxtrain.cache import table
 from onnxtrain.errors import DataError, ParameterError, as_number, warn
 from onnxtrain.estimators.arrays import as_data_error, cast
 from onnxtrain.estimators.lora import LoRA
-from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, HasShape, is_frame
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, HasShape, is_frame, is_onnx
 from onnxtrain.losses import find_loss
 from onnxtrain.losses.link import OUTPUT_IS
 from onnxtrain.registry import did_you_mean
@@ -297,14 +297,14 @@ def check_X_y(
     if y is not None:
         if ndim == 2:
             _check_places(X, y)
-            _check_even(y)
+            check_even(y)
         if numeric:
             _check_no_text(y)
     counted = dtype.kind in "iub"
     check: Any = partial(validate_data, estimator, reset=reset)
     if any_length and not reset:  # their length may differ from that in fit
         check = check_array if y is None else check_arrays
-    with as_data_error(X):
+    with as_data_error(X, of_onnx=is_onnx(getattr(estimator, "estimator", None))):
         found = check(
             X,
             **({} if y is None else {"y": y, "multi_output": True, "y_numeric": numeric}),
@@ -327,7 +327,7 @@ def check_X_y(
     return rows, targets
 
 
-def _check_even(y: Any) -> None:
+def check_even(y: Any) -> None:
     """Raise a DataError for targets with one result per row that are sets or ragged lists."""
     column = isinstance(y, (list, tuple)) or (hasattr(y, "dtype") and getattr(y, "ndim", 0) == 1)
     if not column or not all(isinstance(row, (list, tuple, set, frozenset)) for row in y):
@@ -442,6 +442,8 @@ def check_lengths(X: Any, y: Any, name: str = "X") -> None:
         hint = f" Pass {name}[0], which has the rows."
     elif rows[1:] == targets[:1]:
         hint = f" {name} seems to be transposed. Pass {name}.T."
+    elif len(rows) > 2 and rows[1] == targets[0]:
+        hint = f" The rows seem to be on axis 1. Pass numpy.moveaxis({name}, 1, 0)."
     elif len(rows) == 2 and rows[1:] == targets[1:]:
         hint = " y has as many columns as X. train_test_split returns X_train, X_test, y_train, y_test."
     raise DataError(
@@ -619,9 +621,8 @@ def check_features(X: HasShape, shape: tuple[Any, ...], source: str, name: str =
         The rank or the number of columns differs; `source` names the model in the message.
     """
     if len(shape) != len(X.shape):
-        raise DataError(
-            f"{name} has {len(X.shape)} axes, but {source} {len(shape)}.{_turned(X.shape, shape[1:], name)}"
-        )
+        axes = "1 axis" if len(X.shape) == 1 else f"{len(X.shape)} axes"
+        raise DataError(f"{name} has {axes}, but {source} {len(shape)}.{_turned(X.shape, shape[1:], name)}")
     wanted, given = shape[1:], X.shape[1:]
     if any(w is not None and w != g for w, g in zip(wanted, given, strict=True)):
         if len(wanted) == 1:
@@ -633,6 +634,8 @@ def check_features(X: HasShape, shape: tuple[Any, ...], source: str, name: str =
 
 def _turned(given: tuple[int, ...], row: tuple[Any, ...], name: str) -> str:
     """Return the advice that gives an array rows of shape `row`: moving, adding or splitting axes, colors, a resize."""
+    if row == (None,):
+        return f" Pass {name}[None] for a single row." if len(given) == 1 else _reduced(given, row, name)
     candidates = {
         f"{name}[:, None]": (1, *given[1:]),
         f"{name}[..., None]": (*given[1:], 1),
@@ -653,14 +656,19 @@ def _turned(given: tuple[int, ...], row: tuple[Any, ...], name: str) -> str:
         if len(shape) == len(row) and all(w in (None, g) for w, g in zip(row, shape, strict=True)):
             return f" Pass {expression}."
     if len(given) != 1 + len(row):
-        ones = tuple(axis for axis, n in enumerate(given) if axis and n == 1)
-        if len(given) - len(ones) == 1 + len(row):
-            return f" Pass numpy.squeeze({name}, axis={ones})."
-        return f" Its shape is {given}, and that of a row of the model {row}."
+        return _reduced(given, row, name)
     size = row[1:] if given[1] == row[0] else row[:-1]
     if len(row) == 3 and (given[1] == row[0] or given[-1] == row[-1]):
         return f" Resize the images to {size[0]} x {size[1]}, or export the model with variable axes for other sizes."
     return ""
+
+
+def _reduced(given: tuple[int, ...], row: tuple[Any, ...], name: str) -> str:
+    """Return the advice for an array with another number of axes than rows of shape `row`."""
+    ones = tuple(axis for axis, n in enumerate(given) if axis and n == 1)
+    if ones and len(given) - len(ones) == 1 + len(row):
+        return f" Pass numpy.squeeze({name}, axis={ones})."
+    return f" Its shape is {given}, and that of a row of the model {row}."
 
 
 @as_data_error()
