@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 
 from onnxtrain import graph as graphs
-from onnxtrain.autodiff import backpropagate, dependents, gradient_rule, no_gradient
+from onnxtrain.autodiff import backpropagate, blocking, dependents, gradient_rule, no_gradient
 from onnxtrain.autodiff.engine import _path, sources
 from onnxtrain.autodiff.registry import RULES, derivative_of
 from onnxtrain.errors import GradientError, ModelError
@@ -261,3 +261,15 @@ def test_the_domain_of_onnx_has_two_names():
 def test_attribute_and_its_default():
     node = ir.node("Elu", [], {"alpha": 2.0})
     assert (attribute(node, "alpha", 1.0), attribute(node, "beta", 1.0), attribute(node, "beta")) == (2.0, 1.0, None)
+
+
+def test_the_nodes_that_stop_a_derivative_are_found():
+    model = graphs.load(
+        onnx.parser.parse_model(
+            """<ir_version: 10, opset_import: ["" : 21]> g (float[3] X) => (float[3] Y) <float[3] W = {1, 2, 3}>
+            { a = Round(X) b = Mul(a, W) c = Floor(b) Y = Neg(c) }"""
+        )
+    )
+    weights = list(model.graph.initializers.values())
+    assert [node.op_type for node in blocking(model.graph, weights)] == ["Floor"]
+    assert not sources(model.graph, *model.graph.outputs).intersection(weights)

@@ -23,6 +23,7 @@ from onnxtrain import (
 from onnxtrain.convert.lookups import lengths_of_tables
 from onnxtrain.errors import (
     ArgumentTypeError,
+    ConvergenceError,
     DataError,
     LossError,
     ModelError,
@@ -230,6 +231,21 @@ CALLS = [
         DataError,
         "A row is too short for a convolution or a pooling",
     ),
+    (
+        lambda: C(PIXELS).fit(pd.DataFrame({"img": list(IMAGES)}), KINDS % 2),
+        DataError,
+        "X has no column 'X', which is an input of the model. Rename one of its columns: img.",
+    ),
+    (
+        lambda: C(PIXELS).fit({"X": np.where(IMAGES < 0.5, np.nan, IMAGES)}, KINDS % 2),
+        ConvergenceError,
+        "It is so before the first step, too. Look for NaN and infinity in X: numpy.isfinite.",
+    ),
+    (
+        lambda: C(READER, max_iter=0).fit(TOKENS, KINDS).gradient(TOKENS, KINDS),
+        DataError,
+        "Its inputs are input_ids, attention_mask. Name one of them: wrt='attention_mask'.",
+    ),
     # sizes and colors of images
     (
         lambda: C(PIXELS).fit(np.ones((20, 3, 9, 9)), KINDS % 2),
@@ -315,7 +331,7 @@ CALLS = [
     (
         lambda: C(SEGMENTS).fit(IMAGES, np.ones((20, 8, 8, 2))),
         DataError,
-        "If y has a column per class, pass y.argmax(axis=-1).",
+        "If the last axis of y holds channels, pass numpy.moveaxis(y, -1, 1); if classes, y.argmax(axis=-1).",
     ),
     (
         lambda: C(WRITER).fit(IDS, IDS[:, 1:]),

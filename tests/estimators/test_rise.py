@@ -105,6 +105,7 @@ RUINS = {
 
 
 @pytest.mark.parametrize("name", RUINS)
+@pytest.mark.filterwarnings("ignore:early_stopping=True has no effect in partial_fit")
 def test_what_was_good_is_kept(name):
     factor, params, error = RUINS[name]
     rng = np.random.default_rng(0)

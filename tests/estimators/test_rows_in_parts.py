@@ -371,6 +371,7 @@ def test_weights_of_labels_are_for_parts_that_lack_them():
 
 
 @pytest.mark.parametrize("known", [False, True], ids=["", "classes given"])
+@pytest.mark.filterwarnings("ignore:solver='lbfgs' minimizes the loss of the rows of this call")
 def test_balanced_weights_of_parts_do_not_count_rows_of_weight_zero(known):
     w = np.where((np.arange(N) % 3 == 0) | ((y == "no") & (np.arange(N) % 2 == 0)), 0.0, weight)
     model = OrtGradientClassifier(class_weight="balanced", solver="lbfgs", l2=0.01, dtype="float64")

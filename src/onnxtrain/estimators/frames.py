@@ -16,7 +16,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
-from onnxtrain.convert.columns import by_column
+from onnxtrain.convert.columns import by_column, object_columns
 from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.errors import DataError, warn
 from onnxtrain.estimators.arrays import (
@@ -510,6 +510,9 @@ def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[s
     """
     names = list(X) if isinstance(X, Mapping) else [str(name) for name in getattr(X, "columns", ())]
     if len(inputs) == 1 and not isinstance(X, Mapping) and not set(inputs) & set(names):
+        (only,) = inputs
+        if len(shapes[only]) > 2 and object_columns(X):  # a column of arrays
+            raise _no_column(only, names, inputs)
         return {name: _as_matrix(X, dtype, shapes[name]) for name, dtype in inputs.items()}
     if not names:
         raise DataError(f"X must be a DataFrame with the columns {', '.join(inputs)}, the inputs of the model.")

@@ -267,6 +267,8 @@ class TrainedModel:
             remedy = " The gradient of a column is that column of gradient(X)." if len(names) == 1 else ""
             if wrt in self.weights:
                 remedy = " get_training_graphs() has the graph that computes the gradients of the weights."
+            if wrt == "X" and not remedy:
+                remedy = f" Name one of them: wrt={names[-1]!r}."
             raise DataError(f"The model has no input {wrt!r}. Its inputs are {', '.join(names)}.{remedy}")
         return wrt
 

@@ -314,7 +314,9 @@ def _remedy(shape: Sequence[int | None], target: Sequence[int]) -> str:
         return ""
     if 1 in target:
         return f" Pass numpy.squeeze(y, axis={1 + list(target).index(1)})."
-    return " If y has a column per class, pass y.argmax(axis=-1)." if target[-1] == shape[1] else ""
+    if target[-1] != shape[1]:
+        return ""
+    return " If the last axis of y holds channels, pass numpy.moveaxis(y, -1, 1); if classes, y.argmax(axis=-1)."
 
 
 def _fit(shape: Sequence[int | None], target: Sequence[int]) -> bool:

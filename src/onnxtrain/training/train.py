@@ -108,7 +108,10 @@ class Fit:
             loop.run(n_epochs, end)
         except ConvergenceError as e:
             kept = keep_best(self.state, self.start, loss)
-            raise ConvergenceError(f"{e} {kept} Lower learning_rate, scale the data, or set clip_norm.") from e
+            remedy = "Lower learning_rate, scale the data, or set clip_norm."
+            if not math.isfinite(kept.first):
+                remedy = "It is so before the first step, too. Look for NaN and infinity in X: numpy.isfinite."
+            raise ConvergenceError(f"{e} {kept} {remedy}") from e
         except KeyboardInterrupt as e:
             interrupt = e
 
