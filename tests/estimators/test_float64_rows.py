@@ -23,6 +23,7 @@ from sklearn.ensemble import (
 from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 from sklearn.impute import SimpleImputer
+from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.multioutput import RegressorChain
 from sklearn.pipeline import make_pipeline
@@ -225,13 +226,44 @@ def test_float32_warns_where_predict_loses_the_fifth_digit(scale, noise):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         start = tuned(model, (X, y))
-    off = np.abs(start.predict(X) - expected).max() / np.abs(expected).max()
+    off = np.abs(start.predict(X) - expected).max() / np.ptp(expected)
     messages = [str(w.message) for w in caught if "float32 is not precise enough" in str(w.message)]
     assert [f"predict differs from the original model by {off:.1e}" in message for message in messages] == [True] * int(
         off > 1e-5
     )
     exact = tuned(model, (X, y), dtype="float64")
     np.testing.assert_allclose(exact.predict(X), expected, rtol=1e-9)
+
+
+def _warned(model, X, y):
+    """Return by how much a fit says that float32 is wrong, or None if it does not, and by how much it is."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        start = tuned(model, (X, y))
+    expected = model.predict(X)
+    off = np.abs(start.predict(X) - expected).max() / np.ptp(expected)
+    said = [str(w.message).partition("differs from the original model by ")[2] for w in caught]
+    return said[0].partition(" of the range")[0] if said else None, off
+
+
+@pytest.mark.parametrize("offset", [0, 1000])
+def test_predictions_far_from_zero_are_compared_by_their_range(offset):
+    rng = np.random.default_rng(0)
+    X = np.column_stack([300_000.0 + rng.integers(0, 500, 200), rng.integers(1, 13, 200)])  # exact in float32
+    y = X @ [0.7, 3.1] - 210_000 + offset
+    model = LinearRegression().fit(X, y)
+    said, off = _warned(model, X, y)
+    assert 2e-5 < off < 1e-4
+    assert said == f"{off:.1e}"
+
+
+def test_all_rows_are_compared_where_some_nearly_differ():
+    """200 of the rows differ by 9e-6 of the range, and one of the others by more than 1e-5."""
+    X, y = DIABETES
+    model = make_pipeline(StandardScaler(), KernelRidge(kernel="poly")).fit(X, y)
+    said, off = _warned(model, X, y)
+    assert off > 1e-5
+    assert said == f"{off:.1e}"
 
 
 def test_a_stack_that_sees_the_rows_besides_is_divided_in_front_of_its_trees():

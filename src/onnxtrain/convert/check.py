@@ -38,8 +38,11 @@ from onnxtrain.runtime.session import one_thread_of_blas, open_session, run_sess
 #: Results of the methods of an estimator for some rows, by method; the rows themselves under "X".
 Answers: TypeAlias = dict[str, Any]
 
-#: The tolerance, relative to the largest value of an output.
+#: The tolerance, relative to the largest value of an output or to the range of predictions, see :func:`differences`.
 TOLERANCE = 1e-4
+
+#: The range of predictions counts at least as this part of the largest, because float32 rounds that by 6e-8.
+_PART = 0.01
 
 #: The tolerance for an iteration that scikit-learn itself stops early.
 LOOSE = 1e-2
@@ -169,7 +172,7 @@ def _check_rounded(
     Rounding changes a continuous output only a little, but can move a row across a split of a tree.
     """
     rounded = as_float32(X)
-    if _are_equal(answers["X"], rounded):
+    if are_equal(answers["X"], rounded):
         raise differs
     own: Answers = {"X": rounded}
     try:
@@ -196,7 +199,8 @@ def _ends_in_trees(estimator: BaseEstimator) -> bool:
     return next(find_trees(last), None) is not None or holds_boosted(last)
 
 
-def _are_equal(exact: Any, rounded: Any) -> bool:
+def are_equal(exact: Any, rounded: Any) -> bool:
+    """Whether two sets of rows of the same form are equal."""
     if by_column(exact):
         return bool(exact.equals(rounded))
     pair = (exact.data, rounded.data) if hasattr(exact, "toarray") else (exact, rounded)
@@ -221,7 +225,7 @@ def check(
 ) -> None:
     """Compare the outputs of a graph for the rows `X`, by name, with the results of the estimator.
 
-    Floating-point values may differ by `tolerance` times the largest value of an output. Results of methods are taken
+    Floating-point values may differ by `tolerance`, as :func:`differences` measures them. Results of methods are taken
     from `answers`, or added to it.
 
     Raises
@@ -305,31 +309,45 @@ def _compare(
             f"shape {expected.shape}. {remedy_of(estimator)}"
         )
     found = found.reshape(expected.shape)
-    off = differences(found, expected)
+    of_range = method == "predict"
+    off = differences(found, expected, of_range=of_range)
     largest = off.max(initial=0.0)
     if not largest <= tolerance and not (largest <= LOOSE and is_approximate(estimator)):
         row = worst_row(off)
         raise ConversionError(
             f"The graph of {type(estimator).__name__} does not match the estimator: {name!r} differs from {method} by "
-            f"{largest:.1e} of the largest value. Row {row} is {found[row]}, expected {expected[row]}. "
+            f"{largest:.1e} of {MEASURED[of_range]}. Row {row} is {found[row]}, expected {expected[row]}. "
             f"{remedy_of(estimator)}"
         )
     return found
 
 
-def differences(found: np.ndarray, expected: np.ndarray, least: float = 1e-30) -> np.ndarray:
+#: The scale of a difference, for a message: without and with `of_range`.
+MEASURED = "the largest value", "the range of the predictions"
+
+
+def differences(found: np.ndarray, expected: np.ndarray, least: float = 1e-30, *, of_range: bool = False) -> np.ndarray:
     """Return the differences relative to the largest expected value; 0 where both values are NaN.
 
-    If the largest expected value is below `least`, differences are relative to `least`.
+    If the largest expected value is below `least`, differences are relative to `least`. With `of_range` they are
+    relative to the range of each column: predictions of a regressor may all be far from 0.
     """
-    largest = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
+    finite = np.isfinite(expected)
+    largest = np.abs(expected).max(where=finite, initial=0.0)
+    scale = np.maximum(_range(expected, finite), _PART * largest) if of_range else largest
     with np.errstate(invalid="ignore"):
-        off = np.abs(found - expected) / max(largest, least)
+        off = np.abs(found - expected) / np.maximum(scale, least)
     equal = (found == expected) | (np.isnan(found) & np.isnan(expected))
     if expected.ndim == 2 and expected.shape[1] > 1:
         equal |= _vanished(found, expected)
     off[equal] = 0.0
     return off
+
+
+def _range(values: np.ndarray, counted: np.ndarray) -> np.ndarray:
+    """Return the range of each column over the values that are counted."""
+    lows, highs = values.min(axis=0, where=counted, initial=np.inf), values.max(axis=0, where=counted, initial=-np.inf)
+    return highs - lows
 
 
 def worst_row(off: np.ndarray) -> int:

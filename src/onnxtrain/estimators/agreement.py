@@ -16,7 +16,15 @@ from onnxtrain import graph
 from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.convert import answer
 from onnxtrain.convert.boosted import lost_outputs
-from onnxtrain.convert.check import differences, is_approximate, remedy_of, remedy_of_labels, worst_row
+from onnxtrain.convert.check import (
+    MEASURED,
+    are_equal,
+    differences,
+    is_approximate,
+    remedy_of,
+    remedy_of_labels,
+    worst_row,
+)
 from onnxtrain.convert.columns import as_float64, at_most, spread
 from onnxtrain.convert.columns import some_rows as chosen_rows
 from onnxtrain.convert.foreign import batch_size
@@ -49,8 +57,9 @@ SUM = 1e-3
 #: The tolerances relative to the largest value, of float32 graphs and of half-precision graphs trained in float32.
 _TOLERANCE, _TOLERANCE_OF_HALVES = 1e-3, 3e-2
 
-#: A larger difference is not just the last digits; sums of kernels with large coefficients of both signs cause it.
-_LAST_DIGITS = 1e-5
+#: A larger difference is not just the last digits; sums of kernels with large coefficients of both signs cause it. If
+#: the compared rows differ by more than the second number, other rows may differ by more than the first.
+_LAST_DIGITS, _NEARLY = 1e-5, 5e-6
 
 #: If the largest probability is smaller, differences are relative to this: onnxruntime's Sigmoid has steps of 6e-8.
 _RARE = 1e-3
@@ -75,9 +84,9 @@ _STEPS = 4
 #: error.
 _FEW = 0.1
 
-#: The number of rows on which such labels, which are rare, are compared, and the multiplications that these rows may
-#: take; libsvm needs about 2 s for them.
-_ROWS_OF_LIBSVM, _WORK_OF_LIBSVM = 5000, 1e9
+#: The number of rows on which such labels, which are rare, or nearly too large differences are compared, and the
+#: multiplications that these rows may take; libsvm needs about 2 s for them.
+_MANY_ROWS, _WORK_OF_MANY_ROWS = 5000, 1e9
 
 _OTHER_OUTPUT = "Choose the output to train with output=..., or set dtype='float64'."
 
@@ -117,10 +126,20 @@ _TIE = 1e-4
 
 
 class _Verdict(NamedTuple):
-    """The result of a comparison: whether the scores are the estimator's decision function, and warnings."""
+    """The result of a comparison.
+
+    Attributes
+    ----------
+    decides : bool
+        Whether the scores are the estimator's decision function.
+    warnings : tuple of str
+    off : float
+        The largest difference between results of the estimator, relative to their range or to the largest.
+    """
 
     decides: bool
     warnings: tuple[str, ...]
+    off: float = 0.0
 
 
 def some_rows(X: Features, multiplications: float = 0.0) -> Features:
@@ -128,9 +147,9 @@ def some_rows(X: Features, multiplications: float = 0.0) -> Features:
     return _spread_rows(X, int(np.clip(WORK / max(multiplications, 1.0), 2, _ROWS)))
 
 
-def _rows_of_libsvm(X: Features, multiplications: float) -> Features:
-    """Return rows spread over X, all of them if X is small, because rows close to the boundary are rare."""
-    return _spread_rows(X, int(np.clip(_WORK_OF_LIBSVM / max(multiplications, 1.0), _ROWS, _ROWS_OF_LIBSVM)))
+def _many_rows(X: Features, multiplications: float) -> Features:
+    """Return rows spread over X, all of them if X is small: for what is rare, such as rows close to the boundary."""
+    return _spread_rows(X, int(np.clip(_WORK_OF_MANY_ROWS / max(multiplications, 1.0), _ROWS, _MANY_ROWS)))
 
 
 def _spread_rows(X: Features, n_rows: int) -> Features:
@@ -337,27 +356,56 @@ def _compare_start(model: TrainedModel, X: Features, decoder: LabelDecoder | Non
     source, read = model.source, model.source.model
     of_libsvm = source.original is None and is_classifier(source.estimator) and is_approximate(source.estimator)
     work = multiplications(model.objective.model) if source.original is not None or of_libsvm else 0.0
-    rows = _rows_of_libsvm(X, work) if of_libsvm else some_rows(X, work)
-    feeds = model.form.feeds(rows, read)
-    feeds = {name: dense(x, read.features[name]) for name, x in feeds.items()}
+    rows = _many_rows(X, work) if of_libsvm else some_rows(X, work)
+    feeds = _feeds(model, rows)
     key = _fingerprint([read.onnx, source.original or b""], feeds, how)
     known = None if key is None else AGREED.find(key)
     if known is not None:
         return known
-    outputs = dict.fromkeys([read.output, model.scores])
-    # onnxruntime's other kernels sum in another order, which loses up to ten times as much accuracy in kernel machines
-    found = model.run_once(feeds, list(outputs), as_predicted=source.original is None)
-    if not model.positional:
-        found = {name: y.reshape(len(y), -1) for name, y in found.items()}
     if source.original is not None:
+        found = _results(model, feeds)
         verdict = _Verdict(True, _compare_with_onnx(model, found, feeds, decoder))
         _check_rows_alone(model, found, feeds)
-    elif decoder is None:
-        verdict = _Verdict(True, _compare_with_regressor(model, found, X))
     else:
-        answers = {"X": as_float64(chosen_rows(rows, count_rows(rows)))} if of_libsvm else source.answers
-        verdict = _compare_with_classifier(model, found, partial(answer, source.estimator, X, answers), decoder)
+        answers = {"X": _as_float64(rows)} if of_libsvm else source.answers
+        verdict = _compare_with_estimator(model, feeds, X, decoder, answers)
+        if verdict.off > _NEARLY and count_rows(rows) < count_rows(X) and are_equal(answers["X"], _as_float64(rows)):
+            more = _many_rows(X, multiplications(model.objective.model))
+            verdict = _compare_with_estimator(model, _feeds(model, more), X, decoder, {"X": _as_float64(more)})
     return verdict if key is None else AGREED.keep(key, verdict)
+
+
+def _feeds(model: TrainedModel, rows: Features) -> dict[str, np.ndarray]:
+    """Return rows as the inputs of the model, by name."""
+    read = model.source.model
+    return {name: dense(x, read.features[name]) for name, x in model.form.feeds(rows, read).items()}
+
+
+def _as_float64(rows: Features) -> Any:
+    """Return rows as scikit-learn takes them."""
+    return as_float64(chosen_rows(rows, count_rows(rows)))
+
+
+def _results(model: TrainedModel, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the output and the scores of a model by name, one row per row if they have no positions."""
+    outputs = dict.fromkeys([model.source.model.output, model.scores])
+    # onnxruntime's other kernels sum in another order, which loses up to ten times as much accuracy in kernel machines
+    found = model.run_once(feeds, list(outputs), as_predicted=model.source.original is None)
+    return found if model.positional else {name: y.reshape(len(y), -1) for name, y in found.items()}
+
+
+def _compare_with_estimator(
+    model: TrainedModel,
+    feeds: Mapping[str, np.ndarray],
+    X: Features,
+    decoder: LabelDecoder | None,
+    answers: dict[str, Any],
+) -> _Verdict:
+    """Compare the results for `feeds` with those of the estimator, which are in `answers` or are added to it."""
+    found, ask = _results(model, feeds), partial(answer, model.source.estimator, X, answers)
+    if decoder is None:
+        return _compare_with_regressor(model, found, ask)
+    return _compare_with_classifier(model, found, ask, decoder)
 
 
 def _check_rows_alone(model: TrainedModel, found: Mapping[str, np.ndarray], feeds: Mapping[str, np.ndarray]) -> None:
@@ -485,14 +533,16 @@ def _are_minus_probabilities(found: np.ndarray) -> bool:
     return bool(np.all(found <= 0) and np.all(np.abs(found.sum(axis=1) + 1) <= SUM))
 
 
-def _compare_with_regressor(model: TrainedModel, found: Mapping[str, np.ndarray], X: Features) -> tuple[str, ...]:
-    estimator, answers = model.source.estimator, model.source.answers
+def _compare_with_regressor(
+    model: TrainedModel, found: Mapping[str, np.ndarray], ask: Callable[[str], Any]
+) -> _Verdict:
+    """Compare predictions with those of a regressor; `ask` is as for :func:`_compare_with_classifier`."""
+    estimator = model.source.estimator
     if not is_regressor(estimator):
-        return ()
-    expected = answer(estimator, X, answers, "predict")
-    return _check_values(
-        "predict", found[model.source.model.output], expected, partial(remedy_of, estimator), error=ConversionError
-    )
+        return _Verdict(True, ())
+    output, remedy = found[model.source.model.output], partial(remedy_of, estimator)
+    off = _check_values("predict", output, ask("predict"), remedy, error=ConversionError, of_range=True)
+    return _Verdict(True, _lost_digits("predict", off, of_range=True), off)
 
 
 def _compare_with_classifier(
@@ -510,14 +560,28 @@ def _compare_with_classifier(
             scores if decoder.takes_scores else found[model.source.model.output]
         )
     messages: tuple[str, ...] = ()
+    largest = 0.0
     for method, values in own.items():
         if hasattr(estimator, method):
-            messages += _check_values(method, values, ask(method), remedy, error=ConversionError, rough=rough)
+            off = _check_values(method, values, ask(method), remedy, error=ConversionError, rough=rough)
+            if not rough:
+                messages += _lost_digits(method, off)
+                largest = max(largest, off)
     if hasattr(estimator, "predict"):
         remedy = partial(remedy_of_labels, estimator)
         messages += _check_labels(model, found, ask("predict"), decoder, remedy, error=ConversionError, rough=rough)
     decides = not hasattr(estimator, "decision_function") or _are_decisions(scores, ask("decision_function"))
-    return _Verdict(decides, messages)
+    return _Verdict(decides, messages, largest)
+
+
+def _lost_digits(method: str, off: float, *, of_range: bool = False) -> tuple[str, ...]:
+    """Return the warning that float32 loses more than the last digits; nothing if it does not."""
+    if off <= _LAST_DIGITS:
+        return ()
+    return (
+        f"float32 is not precise enough for this model: before the first step, {method} differs from the original "
+        f"model by {off:.1e} of {MEASURED[of_range]}. Set dtype='float64'.",
+    )
 
 
 def _are_decisions(scores: np.ndarray, expected: Any) -> bool:
@@ -538,13 +602,11 @@ def _check_values(
     rough: bool = False,
     steps: float = 0.0,
     least: float = 1e-30,
-) -> tuple[str, ...]:
-    """Compare values on the same rows; `least` is as for :func:`~onnxtrain.convert.check.differences`.
+    of_range: bool = False,
+) -> float:
+    """Return the largest difference between values on the same rows; 0 if they represent different things.
 
-    Returns
-    -------
-    tuple of str
-        Warnings.
+    `least` and `of_range` are as for :func:`~onnxtrain.convert.check.differences`.
 
     Raises
     ------
@@ -556,28 +618,23 @@ def _check_values(
     expected = np.asarray(expected)
     tolerance = max(_APPROXIMATE if rough else _TOLERANCE, steps)
     if expected.dtype.kind != "f":
-        return ()
+        return 0.0
     if expected.dtype.itemsize == 2:
         tolerance = max(_TOLERANCE_OF_HALVES, steps)
     expected = expected.reshape(len(expected), -1).astype(np.float64)
     found = found.reshape(len(found), -1)
     if found.shape != expected.shape:
         if found.shape[1] != 2 or expected.shape[1] != 1:
-            return ()  # another representation; the conversion has already compared this graph
+            return 0.0  # another representation; the conversion has already compared this graph
         found = found[:, 1:]
-    off = differences(found, expected, least)
+    off = differences(found, expected, least, of_range=of_range)
     if not off.max(initial=0.0) <= tolerance:
         row = worst_row(off)
         raise error(
             f"Before the first step, {name} differs from the original model: {found[row]} instead of {expected[row]} "
             f"in row {row} of {len(found)} compared rows. {remedy()}"
         )
-    if error is ConversionError and not rough and off.max(initial=0.0) > _LAST_DIGITS:
-        return (
-            f"float32 is not precise enough for this model: before the first step, {name} differs from the original "
-            f"model by {off.max():.1e} of its largest value. Set dtype='float64'.",
-        )
-    return ()
+    return float(off.max(initial=0.0))
 
 
 def _check_labels(

@@ -18,6 +18,7 @@ from sklearn.utils.validation import check_array, validate_data
 
 from onnxtrain.convert import HISTOGRAMS, holds
 from onnxtrain.convert.bind import NO_WORDS
+from onnxtrain.convert.check import differences
 from onnxtrain.convert.columns import COMPARED_ROWS, at_most, by_column, rows_between, some_rows
 from onnxtrain.errors import ConversionError, DataError, ExportError, ModelError, warn
 from onnxtrain.estimators.arrays import as_data_error, as_pandas, of_names
@@ -32,7 +33,7 @@ _MANY = 2**21
 #: If rounding changes a column by more, relative to its largest value, a row has crossed a threshold.
 _ROUNDING = 1e-3
 
-#: If rounding the rows changes the predictions by less, relative to the largest, five digits remain. The graph also
+#: If rounding the rows changes the predictions by less, relative to their range, five digits remain. The graph also
 #: rounds the offsets that it subtracts, which was measured to add an equal error.
 _CHANGE_OF_PREDICTIONS = 5e-6
 
@@ -172,13 +173,14 @@ def check_agreement(division: Division, X: ArrayLike) -> None:
     raise ConversionError(put_in_front(whole[-1] if isinstance(whole, Pipeline) else whole))
 
 
-def _agree(expected: Any, found: Any, tolerance: float) -> bool:
+def _agree(expected: Any, found: Any, tolerance: float, *, of_range: bool = False) -> bool:
+    """Whether results agree; the tolerance is as for :func:`~onnxtrain.convert.check.differences`."""
     if isinstance(expected, list):  # multilabel: one array of probabilities per label
         return all(_agree(*both, tolerance) for both in zip(expected, found, strict=True))
     expected, found = np.asarray(expected), np.asarray(found)
     if expected.dtype.kind != "f":
         return np.array_equal(expected, found)
-    return np.allclose(expected, found, rtol=0, atol=tolerance * np.abs(expected).max(initial=0.0))
+    return bool(differences(found, expected, of_range=of_range).max(initial=0.0) <= tolerance)
 
 
 def reason_of_rounding(estimator: Estimator | None, X: ArrayLike, dtype: str) -> str:
@@ -213,7 +215,7 @@ def _predicts_otherwise(estimator: Any, X: ArrayLike) -> bool:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # those of the rows were given in fit
         exact, rounded = (getattr(estimator, method)(x) for x in (rows, _rounded(rows)))
-    return not _agree(exact, rounded, _CHANGE_OF_PREDICTIONS)
+    return not _agree(exact, rounded, _CHANGE_OF_PREDICTIONS, of_range=method == "predict")
 
 
 def _pieces(X: Any) -> Iterator[Features]:

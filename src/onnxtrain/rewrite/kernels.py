@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import RewriteError
-from onnxtrain.graph import Op, attribute, loop
+from onnxtrain.graph import Op, attribute, loop, scan
 from onnxtrain.registry import did_you_mean
 from onnxtrain.rewrite.linear import affine, class_labels, labels_at, labels_of_best, post_transform
 from onnxtrain.rewrite.registry import as_float, floats, mask, rewrite, weight
@@ -68,7 +68,7 @@ def kernel(op: Op, node: ir.Node, x: ir.Value, vectors: np.ndarray) -> ir.Value:
         "LINEAR": lambda: product,
         "POLY": lambda: op.Pow(op.Add(op.Mul(product, gamma), coef0), degree),
         "SIGMOID": lambda: op.Tanh(op.Add(op.Mul(product, gamma), coef0)),
-        "RBF": lambda: op.Exp(op.Mul(_centered_distances(op, x, v, vectors), -gamma)),
+        "RBF": lambda: op.Exp(op.Mul(_centered_distances(op, x, v, vectors, gamma), -gamma)),
     }
     name = attribute(node, "kernel_type", "LINEAR")
     if name not in kernels:
@@ -78,11 +78,34 @@ def kernel(op: Op, node: ir.Node, x: ir.Value, vectors: np.ndarray) -> ir.Value:
     return kernels[name]()
 
 
-def _centered_distances(op: Op, x: ir.Value, v: ir.Value, vectors: np.ndarray) -> ir.Value:
+#: In float32 the expanded form of a distance is off by 1e-7 of the squared norms. If their product with gamma is larger
+#: than this, the kernel would lose its sixth digit, and the slower sum of squared differences is computed.
+_FAR = 16.0
+
+
+def _centered_distances(op: Op, x: ir.Value, v: ir.Value, vectors: np.ndarray, gamma: float) -> ir.Value:
     """Return squared distances (N, V) from vectors (V, p), computed around their mean to reduce rounding."""
-    center = op.Constant(value=ir.tensor(vectors.mean(axis=0, dtype=np.float64).astype(np.float32)))
+    mean = vectors.mean(axis=0, dtype=np.float64)
+    if gamma * np.square(vectors - mean).sum(axis=1).max(initial=0.0) > _FAR:
+        return _sums_of_squares(op, x, v, *vectors.shape)
+    center = op.Constant(value=ir.tensor(mean.astype(np.float32)))
     x, v = op.Sub(x, center), op.Sub(v, center)
     return squared_distances(op, x, v, op.MatMul(x, op.Transpose(v, perm=[1, 0])))
+
+
+def _sums_of_squares(op: Op, x: ir.Value, v: ir.Value, n_vectors: int, n_features: int) -> ir.Value:
+    """Return squared distances (N, V), summed feature by feature: an array (N, V, p) may not fit in memory."""
+
+    def add(op: Op, sums: ir.Value, x: ir.Value, v: ir.Value) -> list[ir.Value]:
+        difference = op.Sub(op.Unsqueeze(x, [1]), op.Unsqueeze(v, [0]))
+        return [op.Add(sums, op.Mul(difference, difference))]
+
+    zeros = op.Mul(op.MatMul(x, op.Transpose(v, perm=[1, 0])), 0.0)
+    columns = [op.Transpose(array, perm=[1, 0]) for array in (x, v)]
+    shapes = [["n", n_vectors], [n_features, "n"], [n_features, n_vectors]]
+    for value, shape in zip([zeros, *columns], shapes, strict=True):
+        value.shape, value.type = ir.Shape(shape), ir.TensorType(ir.DataType.FLOAT)
+    return scan(op, add, columns, [zeros])[0]
 
 
 def squared_distances(op: Op, x: ir.Value, v: ir.Value, product: ir.Value) -> ir.Value:

@@ -1,7 +1,7 @@
 """Kernels between rows and fitted rows: KernelRidge, LabelPropagation and LabelSpreading.
 
-Distances are sums of squared differences, not ``|x|² - 2 x v + |v|²``, which loses all digits in float32 if rows are
-large and close to each other. The fitted rows are constants, so the kernel is computed once per fit.
+Distances are sums of squared differences where ``|x|² - 2 x v + |v|²`` loses digits in float32, because rows are large
+and close to each other. The fitted rows are constants, so the kernel is computed once per fit.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from onnxtrain.convert.custom import Nodes, built_in
 from onnxtrain.errors import ConversionError
 from onnxtrain.registry import did_you_mean
 
+#: The expanded form of a distance is off by 1e-7 of the squared norms. If their product with gamma is larger than this,
+#: the kernel would lose its sixth digit.
+_FAR = 16.0
+
 
 class Pairs(Protocol):
     """Values for pairs of rows, of shape (n, m)."""
@@ -31,6 +35,9 @@ class Pairs(Protocol):
 
     def distance(self, order: int, scale: Any = 1.0) -> ir.Value:
         r"""Return :math:`\\sum_j |(x_j - v_j) / s_j|^p` of order p = 1 or 2."""
+
+    def squared_distance(self, gamma: float) -> ir.Value:
+        """Return the squared distances, rounded by no more than their product with gamma shows."""
 
     def chi_squared(self) -> ir.Value:
         r"""Return :math:`\\sum_j (x_j - v_j)^2 / (x_j + v_j)`."""
@@ -66,6 +73,17 @@ class RowsWith:
             difference = op.Div(difference, op.constant(np.asarray(scale, dtype=np.float64)))
         return {1: op.ReduceL1, 2: op.ReduceSumSquare}[order](difference, [2], keepdims=0)
 
+    def squared_distance(self, gamma: float) -> ir.Value:
+        """Return the squared distances, by a matrix product around the mean of the fitted rows if that is precise."""
+        op, center = self.op, self.fitted.mean(axis=0)
+        fitted = self.fitted - center
+        squares = np.square(fitted).sum(axis=1)
+        if gamma * squares.max() > _FAR:
+            return self.distance(2)
+        x = op.Sub(self.X, op.constant(center))
+        own = op.Add(op.ReduceSumSquare(x, [1], keepdims=1), op.constant(squares[None]))
+        return op.Max(op.Add(own, op.MatMul(x, op.constant(-2 * fitted.T))), 0.0)
+
     def chi_squared(self) -> ir.Value:
         """Return the sums of squared differences divided by sums; a pair of zeros contributes 0."""
         op = self.op
@@ -100,6 +118,10 @@ class RowsWithThemselves:
         """Return zeros."""
         return self.full(0.0)
 
+    def squared_distance(self, gamma: float) -> ir.Value:
+        """Return zeros."""
+        return self.full(0.0)
+
     def chi_squared(self) -> ir.Value:
         """Return zeros."""
         return self.full(0.0)
@@ -117,7 +139,7 @@ def _exponential(op: Nodes, distance: ir.Value, gamma: float) -> ir.Value:
 _METRICS: dict[str, Callable[[Nodes, Pairs, float, float, float], ir.Value]] = {
     "linear": lambda op, pairs, gamma, coef0, degree: pairs.product(),
     "cosine": lambda op, pairs, gamma, coef0, degree: pairs.cosine(),
-    "rbf": lambda op, pairs, gamma, coef0, degree: _exponential(op, pairs.distance(2), gamma),
+    "rbf": lambda op, pairs, gamma, coef0, degree: _exponential(op, pairs.squared_distance(gamma), gamma),
     "laplacian": lambda op, pairs, gamma, coef0, degree: _exponential(op, pairs.distance(1), gamma),
     "poly": lambda op, pairs, gamma, coef0, degree: op.Pow(op.Add(op.Mul(pairs.product(), gamma), coef0), degree),
     "sigmoid": lambda op, pairs, gamma, coef0, degree: op.Tanh(op.Add(op.Mul(pairs.product(), gamma), coef0)),
