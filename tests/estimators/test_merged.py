@@ -451,6 +451,9 @@ FIXED = {
     "a filter": np.array([[1, 0, -1], [2, 0, -2], [1, 0, -1]], np.float32),
 }
 
+#: Positions of a transformer, (8, 3).
+SINES = np.sin(np.arange(8)[:, None] * np.array([1, 0.3, 0.1]) + np.array([0, 0, np.pi / 2]))
+
 #: Files of PyTorch's exporter that lack what PyTorch trains, and what the warning says.
 LACKING = {
     "a scalar": (
@@ -551,6 +554,23 @@ LACKING = {
             r"^U may be buffers, .* set weights_to_train=\['-U'\], or use .*dynamo=True",
         )
         for name, array in FIXED.items()
+    },
+    **{
+        f"positions that may be frozen, of {len(shape)} axes": (
+            of_dynamo(
+                "A = MatMul(X, W) Q = Squeeze(P) Y = MatMul(A, Q)",
+                "W P",
+                {
+                    "A": ("", "matmul.default](args = (%X, %p_W))"),
+                    "Q": ("", "squeeze.default](args = (%p_P,))"),
+                    "Y": ("", "matmul.default](args = (%A, %Q))"),
+                },
+                W=np.concatenate([W, U, V[:, :2]], axis=1) / 9,
+                P=SINES.reshape(shape),
+            ),
+            r"^P may be frozen in PyTorch: .* set weights_to_train=\['-P'\]\.",
+        )
+        for shape in ((8, 3), (1, 8, 3))
     },
     "modules without intercepts": (
         network(COMPUTED, modules=MODULES, val_0=W),

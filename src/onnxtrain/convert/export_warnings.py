@@ -13,6 +13,7 @@ from onnxtrain import graph
 from onnxtrain.convert.dynamo import Module, Taken, holder_of, taken_by_nodes
 from onnxtrain.convert.merged import ambiguous_copies, begins_so
 from onnxtrain.convert.padding import padding_rows
+from onnxtrain.convert.sines import are_sines
 from onnxtrain.convert.tied_weights import folded_from, is_computed
 
 #: Sums and products that the optimizer drops if the other operand is the scalar 0 or 1.
@@ -81,7 +82,19 @@ def _on_dynamo(module: Module, trained: Collection[str]) -> list[str]:
             "trained, not the parameters behind them. Use torch.onnx.export(..., dynamo=True, optimize=False) to keep "
             "the parameters."
         )
+    if tables := [x for x in module.initializers if x in trained and _is_table_of_sines(module, x)]:
+        found.append(
+            f"{_some(tables)} may be frozen in PyTorch: the values are tables of sines. They are trained here, "
+            "because the file does not record requires_grad=False. If they are frozen, set "
+            f"weights_to_train={[f'-{name}' for name in tables]}."
+        )
     return found
+
+
+def _is_table_of_sines(module: Module, name: str) -> bool:
+    """Whether an initializer is a parameter, or read from one, and its values are a table of sines."""
+    kinds = {module.held[origin][1] for origin in module.origins(name) & module.held.keys()}
+    return "PARAMETER" in kinds and are_sines(graph.array_of(module.initializers[name]).squeeze())
 
 
 def _on_script(onx: onnx.ModelProto, module: Module, trained: Collection[str], others: Collection[str]) -> list[str]:

@@ -20,6 +20,7 @@ import onnx_ir as ir
 from onnxtrain import graph
 from onnxtrain.autodiff import sources
 from onnxtrain.convert.dynamo import KIND, held_by_module
+from onnxtrain.convert.sines import EQUATIONS, are_sines
 from onnxtrain.convert.tied_weights import folded_from, is_computed
 
 #: The nodes that compute with an initializer, and its operand position.
@@ -89,9 +90,6 @@ _BETWEEN = _CARRIERS | {"Add", "Clip", "Div", "Max", "Min", "Mul", "Sub", "Where
 #: The least magnitude of the values of an additive mask; their exp is negligible beside 1. Common values are -100
 #: (Swin), -1e4, -65504, -inf.
 _MASKED = 1e2
-
-#: The least number of equations that a table of sines or a grid must satisfy, to exclude chance.
-_EQUATIONS = 12
 
 #: The least number of values of a grid of equal steps.
 _STEPS = 5
@@ -483,28 +481,10 @@ def _are_even_steps(array: np.ndarray) -> bool:
     return array[0] != array[-1] and bool(np.allclose(array, even, rtol=0, atol=1e-6 * np.ptp(array)))
 
 
-def _are_sines(array: np.ndarray) -> bool:
-    """Whether each column of a table is a sine or a cosine of the row: x[i + 1] + x[i - 1] = 2 cos(frequency) x[i]."""
-    if array.ndim != 2 or (len(array) - 3) * array.shape[1] < _EQUATIONS:
-        return False
-    return _are_waves(array[:16, :8]) and _are_waves(array)
-
-
-def _are_waves(table: np.ndarray) -> bool:
-    if len(table) < 4 or np.abs(table).max() > 1 + 1e-5 or np.ptp(table, axis=0).max() < 0.1:
-        return False
-    middle, around = table[1:-1], table[2:] + table[:-2]
-    power = (middle**2).sum(axis=0)
-    factor = (around * middle).sum(axis=0) / np.where(power > 0, power, 1)
-    # the error of float32 tables is 1e-3 at large positions
-    off = np.abs(around - factor * middle).max(axis=0) > 5e-3 * np.abs(table).max(axis=0)
-    return not off.any() and bool((np.abs(factor) <= 2 + 1e-3).all())
-
-
 def _are_coordinates(array: np.ndarray) -> bool:
     """Whether a table (n1, ..., nk, k) is a grid: each of its k entries grows with one of the k indices only."""
     k = array.ndim - 1
-    if k < 2 or array.shape[-1] != k or array.size < _EQUATIONS:
+    if k < 2 or array.shape[-1] != k or array.size < EQUATIONS:
         return False
     return _is_grid(array[(slice(3),) * k]) and _is_grid(array)
 
@@ -524,7 +504,7 @@ _FIXED: tuple[tuple[Callable[[np.ndarray], bool], Callable[[ir.Node], bool]], ..
     (_are_far, _masks_softmax),
     (_are_powers, _turns),
     (_are_even_steps, lambda node: node.op_type == "Sub"),
-    (_are_sines, lambda node: True),
+    (are_sines, lambda node: True),
     (_are_coordinates, lambda node: True),
 )
 
