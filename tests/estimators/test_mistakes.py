@@ -37,7 +37,7 @@ from sklearn.metrics import make_scorer, mean_absolute_error
 from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, SplineTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, LabelEncoder, OneHotEncoder, SplineTransformer, StandardScaler
 
 import onnxtrain
 from onnxtrain import (
@@ -1647,7 +1647,7 @@ FURTHER_CALLS = [
     (
         lambda _: R().fit(TABLE[["area"]].assign(since="2020-01-01"), RENT),
         DataError,
-        "X.astype({'since': float}), and dates with pandas.to_datetime(X['since']).",
+        "mark missing numbers, and dates with pandas.to_datetime(X['since']).",
     ),
     (
         lambda _: R(TWO_INPUTS).fit({"a": X}, y),
@@ -1800,6 +1800,22 @@ def clamped(op, y_true, y_pred):
     return y_pred.clamp(min=0) - y_true
 
 
+def of_a_parameter(op, y_true, y_pred, delta):
+    return delta * abs(y_true - y_pred)
+
+
+def weighted(op, y_true, y_pred, sample_weight):
+    return sample_weight * abs(y_true - y_pred)
+
+
+def of_all_rows(op, y_true, y_pred):
+    return abs(y_true - y_pred) * X[:, :1]
+
+
+def of_length(op, y_true, y_pred):
+    return (y_true - y_pred) ** 2 / len(y_true)
+
+
 #: Mistakes of the second hour: tables, validation sets, callbacks, checkpoints, losses and schedules.
 SECOND_HOUR = [
     (lambda _: R(loss=absolute).fit(X, y), ModelError, "ONNX has no operator 'Absolute'. Did you mean 'Abs'? The oper"),
@@ -1809,6 +1825,19 @@ SECOND_HOUR = [
         LossError,
         "has no attribute 'clamp'. Use the operator of ONNX, op.Clip(...)",
     ),
+    (
+        lambda _: R(loss=of_a_parameter).fit(X, y),
+        LossError,
+        "Give it a default value, or pass loss_params={'delta': ...",
+    ),
+    (lambda _: R(loss=weighted).fit(X, y), LossError, "Leave it out: the values of the rows are multiplied by their w"),
+    (
+        lambda _: R(loss=of_all_rows).fit(X, y),
+        LossError,
+        "one value per row of a batch, but returned 442 for any batch",
+    ),
+    (lambda _: R(loss=of_length).fit(X, y), LossError, "no len; the objective is already the mean over the rows."),
+    (lambda _: SGD(nesterov=True), OptimizerError, "needs a momentum above 0, got 0.0. Set momentum=0.9."),
     (lambda _: Cosine(warmup=500), OptimizerError, "got 500. It is the share of the steps: warmup=0.1 is a tenth."),
     (lambda _: Cosine(0.1, T_max=100), ArgumentTypeError, "A schedule ends with the last of the max_iter epochs"),
     (
@@ -1883,6 +1912,58 @@ SECOND_HOUR += [
         "The weight 'coef' has the shape (10, 1), got an array of shape (10,).",
     ),
     (lambda _: rows.from_parquet("a", target="y"), ArgumentTypeError, "argument 'target'. Did you mean 'label'?"),
+]
+
+TEXTS = make_pipeline(TfidfVectorizer(), LogisticRegression())
+WORDS = ["good day", "bad day"] * 10
+
+#: Tables of objects, and texts.
+SECOND_HOUR += [
+    (
+        lambda _: R().fit(pd.DataFrame(X).astype(object).rename(columns=str), y),
+        ConversionError,
+        "X has the dtype object for the numbers in '0', '1', '2', '3', '4', '5', '6', '7', '8', '9'. Pass X.infer_obj",
+    ),
+    (
+        lambda _: R().fit(pd.DataFrame({"a": [1.0] * 20, "b": [*range(19), "?"]}).astype(object), RENT),
+        DataError,
+        "float: '?'. X contains strings in 'b', but the model takes numbers.",
+    ),
+    (
+        lambda _: R(make_pipeline(LabelEncoder(), Ridge())).fit(X, y),
+        ArgumentTypeError,
+        "LabelEncoder is for y. Use One",
+    ),
+    (
+        lambda _: C(WITH_SPLINES).fit(TABLE.to_numpy(), TABLE.town),
+        DataError,
+        "only supported for dataframes. Pass a frame with them: pandas.DataFrame(X, columns=[...]).",
+    ),
+    (
+        lambda _: C(TEXTS).fit([[word] for word in WORDS], SPECIES[:20]),
+        DataError,
+        "'list' object has no attribute 'low",
+    ),
+    (
+        lambda _: C(TEXTS).fit([*WORDS[1:], None], TABLE.town),
+        DataError,
+        "a text vectorizer takes one string per row. R",
+    ),
+    (
+        lambda _: C(TEXTS).fit([*WORDS[1:], np.nan], TABLE.town),
+        DataError,
+        "Replace missing texts by empty ones, for ex",
+    ),
+    (
+        lambda _: C(TEXTS, max_iter=0).fit(WORDS, TABLE.town).predict("good"),
+        DataError,
+        "also for a single text: ['...']",
+    ),
+    (
+        lambda _: C().fit(WORDS, TABLE.town),
+        DataError,
+        "Put a vectorizer before it, make_pipeline(TfidfVectorizer(), mode",
+    ),
 ]
 
 CURVE = pl.DataFrame({"a": [1.0, 2.0, 3.0, 4.0], "y": ["b", None, "c", "b"]})
@@ -2300,6 +2381,18 @@ def test_partial_fit_warns_of_what_it_ignores_and_forgets():
     tuned = R(solver="lbfgs").partial_fit(X[:200], y[:200])
     with pytest.warns(UserWarning, match="partial_fit forgets the rows of earlier calls. Choose a solver that"):
         tuned.partial_fit(X[200:], y[200:])
+
+
+def test_a_row_of_a_frame_is_a_frame():
+    tuned = C(WITH_SPLINES, max_iter=0).fit(TABLE, TABLE.town)
+    with (
+        pytest.warns(UserWarning, match="valid feature names"),
+        pytest.raises(DataError, match=r"is frame.iloc\[\[0\]\]"),
+    ):
+        tuned.predict(TABLE.iloc[0])
+    with pytest.warns(UserWarning, match="valid feature names"), pytest.raises(DataError, match=r"DataFrame\(\[X\]\)"):
+        tuned.predict(TABLE.iloc[0].to_dict())
+    assert tuned.predict(TABLE.iloc[[0]]).shape == (1,)
 
 
 def test_a_weight_that_is_assigned_keeps_its_type():

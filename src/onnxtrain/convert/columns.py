@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import datetime as dt
 from collections.abc import Iterator, Mapping
-from numbers import Number
+from numbers import Number, Real
 from types import NoneType
 from typing import Any
 
@@ -32,10 +32,21 @@ def by_column(X: Any) -> bool:
 
 
 def text_columns(X: Any) -> list[str]:
-    """Return the names of the columns with strings or categories."""
+    """Return the names of the columns with strings or categories, in some rows at least."""
     if not by_column(X):
         return []
-    return [str(name) for name, column in X.items() if column.dtype.kind not in "fiub" and not _days(name, column)]
+    others = {str(name): column for name, column in X.items() if column.dtype.kind not in "fiub"}
+    return [name for name, column in others.items() if not _days(name, column) and not _holds_numbers(column)]
+
+
+def number_columns(X: Any) -> list[str]:
+    """Return the names of the columns of objects that are numbers or missing."""
+    return [str(name) for name, column in X.items() if _holds_numbers(column)] if by_column(X) else []
+
+
+def _holds_numbers(column: Any) -> bool:
+    known = column[column.notna()] if column.dtype == object else ()
+    return len(known) > 0 and all(isinstance(value, Real) and not isinstance(value, bool) for value in known)
 
 
 def date_columns(X: Any) -> dict[str, str]:

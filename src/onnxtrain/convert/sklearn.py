@@ -27,7 +27,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 
 from onnxtrain.convert.boosted import addition_of_boosted
-from onnxtrain.convert.columns import date_columns, input_types, text_columns
+from onnxtrain.convert.columns import date_columns, input_types, number_columns, text_columns
 from onnxtrain.convert.custom import CONVERTERS, addition_of, is_ours, options_of_kind
 from onnxtrain.convert.learned import inside, is_idle, library_of, paths, thawed
 from onnxtrain.convert.repairs import ADDITIONS, REPAIRS, SHAPES, Addition, last_step, repair_graph
@@ -146,6 +146,11 @@ def _failure(estimator: BaseEstimator, error: Exception, X: Any) -> str:
             "encoder in front of it, such as make_column_transformer((OneHotEncoder(), [...]), "
             "remainder='passthrough'). Convert numbers stored as strings with "
             f"X.astype({{{columns[0]!r}: float}})."
+        )
+    if _MEETS_TEXT.search(why) and (numbers := number_columns(X)):
+        return (
+            f"{name} takes numeric columns, but X has the dtype object for the numbers in "
+            f"{', '.join(map(repr, numbers))}. Pass X.infer_objects()."
         )
     if _MEETS_TEXT.search(why) and (dates := date_columns(X)):
         return (

@@ -17,7 +17,7 @@ import scipy.sparse
 
 from onnxtrain.convert.columns import date_columns, object_columns, text_columns, types_of_columns
 from onnxtrain.errors import ArgumentTypeError, DataError, OnnxTrainError, ParameterError, warn
-from onnxtrain.estimators.protocols import is_frame
+from onnxtrain.estimators.protocols import is_frame, is_of_objects
 from onnxtrain.registry import did_you_mean
 
 #: The number of elements of a memory map that are examined at a time.
@@ -333,11 +333,18 @@ _FOR_TEXT = (
     ". The rows contain strings, but the model takes numbers. Put an encoder before it, for example "
     "make_pipeline(OneHotEncoder(handle_unknown='ignore'), model), or leave these columns out."
 )
+_FOR_DOCUMENTS = (
+    ". X contains one string per row, but the model takes numbers. Put a vectorizer before it, "
+    "make_pipeline(TfidfVectorizer(), model), or pass the matrix that the vectorizer of fit returns."
+)
 _FOR_DATES = (
     ". The rows contain dates, but the model takes numbers. Replace a column of dates by its days, "
     "(X['date'] - pandas.Timestamp('2020-01-01')).dt.days, or leave it out."
 )
 _FOR_COMPLEX = ". Pass real and imaginary parts as columns: numpy.c_[X.real, X.imag] or numpy.c_[y.real, y.imag]."
+
+#: The end of the message of a text vectorizer about a row that is no string.
+_NO_TEXT = "has no attribute 'lower'"
 
 #: The messages of numpy and pandas about a value that is no number.
 _NO_NUMBER = re.compile(r"float\(\) argument must be|DType|Cannot cast|setting an array element")
@@ -365,6 +372,15 @@ _REMEDIES = {
     "y_true contains": ". Leave out the rows without a label: known = ~pandas.isna(y), score(X[known], y[known]).",
     "Input X contains NaN": (
         ". Pass a model with an imputer, make_pipeline(SimpleImputer(), model). Its file then contains the imputer."
+    ),
+    "LabelEncoder.fit_transform()": ". LabelEncoder is for y. Use OneHotEncoder for columns of X.",
+    "Specifying the columns using strings": " Pass a frame with them: pandas.DataFrame(X, columns=[...]).",
+    "X does not contain any features": ". A row of a frame is frame.iloc[[0]], with two pairs of brackets.",
+    "raw text documents expected": " Pass a list of strings, also for a single text: ['...'].",
+    "is an invalid document": " Replace missing texts by empty ones, for example with X.fillna('').",
+    _NO_TEXT: (
+        ", but a text vectorizer takes one string per row. Replace missing texts by empty ones, and pass the column of "
+        "a table, X['text'] or [row[0] for row in X]."
     ),
     "Found unknown categories": (
         ". Fit again with an encoder that ignores unknown categories, OneHotEncoder(handle_unknown='ignore'), or pass "
@@ -418,23 +434,30 @@ def as_data_error(X: object = None, *, of_onnx: bool = False) -> Iterator[None]:
         yield
     except OnnxTrainError:
         raise
-    except (TypeError, ValueError) as e:
-        X = as_pandas(X)
-        said = _of_columns(X) if _NO_NUMBER.search(str(e)) and _is_about(X, str(e)) else ""
-        if not said:
-            remedy = next((remedy for part, remedy in _REMEDIES.items() if part in str(e)), "")
-            if remedy is _FOR_TEXT:
-                of_file = _for_file(str(e))
-                remedy = f".{of_file}" if of_file else _for_texts(X)
-            if of_onnx and "X contains NaN" in str(e):
-                remedy = ". Leave out rows with NaN, or replace it: numpy.nan_to_num(X)."
-            if "X contains NaN" in str(e) and (columns := _columns_with_gaps(X)):
-                remedy = f" in {', '.join(map(repr, columns))}{remedy}"
-            if is_frame(X) and f"inconsistent numbers of samples: [{X.shape[1]}, {X.shape[0]}]" in str(e):
-                remedy = f". {of_names(X)}"
-            found = re.sub(r"np\.str_\((.*?)\)", r"\1", _TAIL.sub("", str(e)))
-            said = (found.removesuffix(".") if remedy.startswith(".") else found) + remedy
+    except (AttributeError, TypeError, ValueError) as e:
+        if isinstance(e, AttributeError) and _NO_TEXT not in str(e):
+            raise
+        said = _with_remedy(str(e), as_pandas(X), of_onnx=of_onnx)
         raise (ArgumentTypeError if isinstance(e, TypeError) else DataError)(said) from e
+
+
+def _with_remedy(message: str, X: Any, *, of_onnx: bool) -> str:
+    """Return a message of scikit-learn, numpy or pandas about rows or targets, with the remedy."""
+    said = _of_columns(X) if _NO_NUMBER.search(message) and _is_about(X, message) else ""
+    if said:
+        return said
+    remedy = next((remedy for part, remedy in _REMEDIES.items() if part in message), "")
+    if remedy is _FOR_TEXT:
+        of_file = _for_file(message)
+        remedy = f".{of_file}" if of_file else _for_texts(X)
+    if of_onnx and "X contains NaN" in message:
+        remedy = ". Leave out rows with NaN, or replace it: numpy.nan_to_num(X)."
+    if "X contains NaN" in message and (columns := _columns_with_gaps(X)):
+        remedy = f" in {', '.join(map(repr, columns))}{remedy}"
+    if is_frame(X) and f"inconsistent numbers of samples: [{X.shape[1]}, {X.shape[0]}]" in message:
+        remedy = f". {of_names(X)}"
+    found = re.sub(r"np\.str_\((.*?)\)", r"\1", _TAIL.sub("", message)).replace("np.nan", "NaN")
+    return (found.removesuffix(".") if remedy.startswith(".") else found) + remedy
 
 
 def _columns_with_gaps(X: Any) -> list[Any]:
@@ -474,13 +497,16 @@ def _of_columns(X: object) -> str:
 def _for_texts(X: object) -> str:
     """Return the remedy for strings in the rows, which names the columns of a frame."""
     columns = text_columns(X)
+    if not columns and is_of_objects(X):
+        return _FOR_DOCUMENTS
     if not columns:
         return _FOR_TEXT
     first = repr(columns[0])
     return (
         f". X contains strings in {', '.join(map(repr, columns))}, but the model takes numbers. Put an encoder before "
         f"it, such as make_column_transformer((OneHotEncoder(), [{first}]), remainder='passthrough'), or leave these "
-        f"columns out. Convert numbers stored as strings with X.astype({{{first}: float}}), and dates with "
+        f"columns out. Convert numbers stored as strings with X.astype({{{first}: float}}), or with "
+        f"pandas.to_numeric(X[{first}], errors='coerce') if some of the strings mark missing numbers, and dates with "
         f"pandas.to_datetime(X[{first}])."
     )
 

@@ -313,6 +313,8 @@ def check_kind(estimator: Estimator, X: object) -> None:
         )
     if isinstance(X, (Mapping, Inputs)) and not scipy.sparse.issparse(X) and not is_onnx(source):
         one = "numpy.column_stack([X[name] for name in X.keys()])" if isinstance(X, Inputs) else "pandas.DataFrame(X)"
+        if not isinstance(X, Inputs) and X and not any(map(np.ndim, X.values())):
+            one = "pandas.DataFrame([X]) for a single row"
         raise DataError(
             f"X must be an array or a frame for {model}, got {type(X).__name__}. Pass {one}. Only ONNX models with "
             "several inputs take columns by name."

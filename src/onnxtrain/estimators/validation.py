@@ -425,7 +425,10 @@ def check_lengths(X: Any, y: Any, name: str = "X") -> None:
         columns = ", ".join(f"y[{name!r}]" for name in list(y)[:3])
         raise DataError(f"y must be an array or a column, got {type(y).__name__}. Pass the targets, as in {columns}.")
     if hasattr(y, "__next__") or isinstance(y, (set, frozenset)):
-        raise DataError(f"y must be a list or an array, got {type(y).__name__}, whose entries cannot be indexed.")
+        raise DataError(
+            f"y must be a list or an array, got {type(y).__name__}, whose entries cannot be indexed. Pass the "
+            "targets in the order of the rows of X."
+        )
     rows, targets = _shape(X), _shape(y)
     if not targets:
         column = f" Pass the column, y=X[{y!r:.40}], and X without it." if isinstance(y, str) else ""

@@ -164,7 +164,11 @@ class Operand(NDArrayOperatorsMixin):
         )
 
     def _no_number(self, *args: object, **kwargs: object) -> Any:
-        raise LossError(f"{self!r} has no values yet: a loss is built once, before there are rows. {WAY}")
+        raise LossError(
+            f"{self!r} has no values yet: a loss is built once, before there are rows. "
+            "Compute with whole arrays: numpy.log instead of math.log, no loop over rows and no len; the objective is "
+            "already the mean over the rows. Otherwise use numpy functions, Python operators and op."
+        )
 
     __float__ = __int__ = __index__ = __len__ = __iter__ = __array__ = _no_number
 

@@ -31,6 +31,7 @@ import enum
 import inspect
 import math
 import operator
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -231,6 +232,11 @@ def _way(loss: str | Callable[..., ir.Value], failure: Exception) -> str:
     ours = SYNONYMS.get("".join(filter(str.isalnum, theirs.casefold())))
     if ours is not None:
         return f"Did you mean {ours!r}?"
+    missing = re.search(r"missing .* argument: '(\w+)'", str(failure))
+    if missing and missing[1] == "sample_weight":
+        return "Leave it out: the values of the rows are multiplied by their weights after the call."
+    if missing and missing[1] not in _OPERANDS:
+        return f"Give it a default value, or pass loss_params={{{missing[1]!r}: ...}}."
     return WAY if "'Operand'" in str(failure) else "For example: lambda op, y_true, y_pred: abs(y_true - y_pred)."
 
 
@@ -248,6 +254,11 @@ def _check_rows(name: str, rows: object, y_true: ir.Value) -> None:
             f"The loss {name!r} must return floats of shape (n, 1), one for each row, got {describe(rows)}. {remedy}"
         )
     n, expected = rows.shape[0], y_true.shape[0]  # type: ignore[index]
+    if isinstance(n, int) and n > 1 and not isinstance(expected, int):
+        raise LossError(
+            f"The loss {name!r} must return one value per row of a batch, but returned {n} for any batch. An array in "
+            "it must not have an axis of rows. Pass weights of rows to fit(X, y, sample_weight)."
+        )
     if n == 1 != expected or (isinstance(n, ir.SymbolicDim) and str(n.value).startswith(f"{expected}*")):
         raise LossError(
             f"The loss {name!r} must return one value per row, but returned {describe(rows)} for {describe(y_true)}. "

@@ -65,7 +65,9 @@ class SGD(Optimizer):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.nesterov and not self.momentum:
-            raise OptimizerError(f"SGD: nesterov=True needs a momentum above 0, got {self.momentum!r}.")
+            raise OptimizerError(
+                f"SGD: nesterov=True needs a momentum above 0, got {self.momentum!r}. Set momentum=0.9."
+            )
 
     @property
     def slots(self) -> tuple[str, ...]:  # type: ignore[override]
