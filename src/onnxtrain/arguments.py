@@ -284,8 +284,9 @@ class SetsItsParameters(NamesItsParameters):
                         f"{outer}=onnxtrain.optim.{_WHOLE[outer]}({inner}=...)."
                     )
                 instance = "onnxtrain.LoRA()" if outer == "weights_to_train" else "a scikit-learn estimator"
+                shown = "an ONNX model" if isinstance(value, bytes) else repr(value)
                 raise ParameterError(
-                    f"{outer}__{inner} sets a parameter of {outer}, but {outer}={value!r:.80} has no parameters. Set "
+                    f"{outer}__{inner} sets a parameter of {outer}, but {outer}={shown:.80} has no parameters. Set "
                     f"{outer} to {instance} first."
                 )
         before = self.get_params() if any("__" in key for key in params) else {}  # type: ignore[attr-defined]

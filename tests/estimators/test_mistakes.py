@@ -1895,8 +1895,22 @@ SECOND_HOUR = [
     ),
 ]
 
-#: Calls of a fitted estimator.
+#: Calls of a fitted estimator, and values of parameters.
 SECOND_HOUR += [
+    (lambda _: R(max_iter=10.0).fit(X, y), ParameterError, "Got 10.0 instead. Pass the integer, max_iter=10."),
+    (lambda _: R(batch_size="32").fit(X, y), ParameterError, "Got '32' instead. Pass the integer, batch_size=32."),
+    (lambda _: R(l2={"coef": 0.1}).fit(X, y), ParameterError, "penalty={'coef': 0.1} penalizes a single weight."),
+    (
+        lambda _: R(on_interrupt="stop").fit(X, y),
+        ParameterError,
+        "'keep' ends the fit with the weights so far, 'raise'",
+    ),
+    (
+        lambda _: R(NETWORK.SerializeToString()).set_params(estimator__alpha=1),
+        ParameterError,
+        "but estimator=an ONNX model has no parameters.",
+    ),
+    (lambda _: onnxtrain.load(b"abc"), ArgumentTypeError, "got b'abc'. Write the content to a file first."),
     (lambda r: r.summary(line_length=80), ArgumentTypeError, "has no argument 'line_length'. It takes no arguments."),
     (
         lambda r: r.gradient(X, y, wrt="coef"),
@@ -2390,8 +2404,6 @@ def test_a_row_of_a_frame_is_a_frame():
         pytest.raises(DataError, match=r"is frame.iloc\[\[0\]\]"),
     ):
         tuned.predict(TABLE.iloc[0])
-    with pytest.warns(UserWarning, match="valid feature names"), pytest.raises(DataError, match=r"DataFrame\(\[X\]\)"):
-        tuned.predict(TABLE.iloc[0].to_dict())
     assert tuned.predict(TABLE.iloc[[0]]).shape == (1,)
 
 

@@ -155,7 +155,8 @@ def load(path: str | os.PathLike, *, trusted: Sequence[str] = ()) -> OrtGradient
     (1, {'coef': 2.0, 'intercept': 1.0})
     """
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
-        raise ArgumentTypeError(f"path must be a file path, got {path!r:.80}.")
+        remedy = " Write the content to a file first." if isinstance(path, bytes) or hasattr(path, "read") else ""
+        raise ArgumentTypeError(f"path must be a file path, got {path!r:.40}.{remedy}")
     if isinstance(trusted, str) or not isinstance(trusted, Sequence):
         raise ArgumentTypeError(
             f"trusted must be a list of type names, as in the error message of load, got {trusted!r:.80}."

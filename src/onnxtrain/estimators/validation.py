@@ -166,8 +166,16 @@ def _check_parameter(caller: str, name: str, value: object, constraints: dict[st
         words = [option for one in constraints[name] if isinstance(one, StrOptions) for option in one.options]
         near = did_you_mean(value, words).partition(" Known")[0] if isinstance(value, str) and words else ""
         for_search = "" if example is None else several(name, value).strip()
-        hint = near if near.startswith("Did") else for_search or _INSTEAD.get(name, "")
+        hint = near if near.startswith("Did") else for_search or _as_integer(name, value) or _INSTEAD.get(name, "")
         raise ParameterError(f"{e} {hint}".rstrip()) from e
+
+
+def _as_integer(name: str, value: object) -> str:
+    """Return the remedy for a positive integer that is given as a float or a string, if the parameter is an integer."""
+    text = str(value).removesuffix(".0")
+    if not isinstance(value, (float, str)) or not text.isdecimal() or _example_of(PARAMETERS.get(name, [])) != 1:
+        return ""
+    return f"Pass the integer, {name}={text}."
 
 
 def _example_of(constraints: list[Any]) -> float | None:
@@ -210,12 +218,13 @@ _INSTEAD = {
     "ignore_index": "Pass the label that is not counted, such as -100, or None.",
     "inputs": "Pass a mapping from input names to values that are the same for all rows: inputs={'rate': 16000}.",
     "init": "Initializations of Keras and PyTorch are not available; 'random' is Glorot uniform, with intercepts zero.",
-    "l1": "0 is no penalty.",
-    "l2": "0 is no penalty.",
+    "l1": "0 is no penalty; penalty={'coef': {'l1': 0.1}} penalizes a single weight.",
+    "l2": "0 is no penalty; penalty={'coef': 0.1} penalizes a single weight.",
     "max_iter": "tol, n_iter_no_change and early_stopping end a fit before max_iter epochs.",
     "n_iter_no_change": "To never stop early, set tol=0 and n_iter_no_change=max_iter.",
     "n_threads": "None uses one thread for a small model, else all that this process may use.",
     "loss_params": "Pass a mapping from names to values: loss_params={'delta': 1.0}.",
+    "on_interrupt": "'keep' ends the fit with the weights so far, 'raise' raises KeyboardInterrupt.",
     "output": "Pass the name or the index of an output of the ONNX model, or None.",
     "output_is": "For logits, set output_is='scores'.",
     "pad": "Pass a mapping from input names to the value that fills the end of shorter rows: pad={'input_ids': 0}.",
