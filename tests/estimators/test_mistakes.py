@@ -1969,6 +1969,11 @@ SECOND_HOUR += [
         "Replace missing texts by empty ones, for ex",
     ),
     (
+        lambda _: C(ENCODED, max_iter=0).fit(TABLE[["town"]], TABLE.town).predict({"town": "Ulm"}),
+        DataError,
+        "got dict. Pass pandas.DataFrame([X]) for a single row.",
+    ),
+    (
         lambda _: C(TEXTS, max_iter=0).fit(WORDS, TABLE.town).predict("good"),
         DataError,
         "also for a single text: ['...']",
@@ -2044,7 +2049,7 @@ OTHER_KINDS = [
         DataError,
         "X has no rows. Pass at least one.",
     ),
-    (lambda _: R(l2=None).fit(X, y), ParameterError, "Got None instead. 0 is no penalty."),
+    (lambda _: R(l2=None).fit(X, y), ParameterError, "Got None instead. 0 is no penalty; penalty={'coef': 0.1}"),
     (lambda _: R().fit(X.astype("M8[s]"), y), DataError, "X contains dates or durations. Convert it to numbers"),
     (lambda _: R().fit(X[..., None], y), DataError, "Pass rows and targets with one or two axes, for example"),
     (lambda _: R().fit(X[None], y), DataError, "X has 1 rows, y has 442. Pass X[0], which has the rows."),
