@@ -645,7 +645,7 @@ REFUSED = {
     "negative": (lambda m: m.fit(*ROWS, -da.ones(90, chunks=30)), DataError, "[Nn]egative"),
     "delayed": (lambda m: m.fit(dask.delayed(X), ROWS[1]), ArgumentTypeError, "X must be a Dask array or frame, got Delayed"),
     "score": (lambda m: m.fit(*ROWS).score(*ROWS, da.zeros(90, chunks=30)), DataError, "No partition has a row with"),
-    "client": (lambda m: m.set_params(client="tcp://h:1").fit(*ROWS), ParameterError, "client must be a distributed.Client.*, got 'tcp://h:1'"),
+    "client": (lambda m: m.set_params(client="tcp://h:1").fit(*ROWS), ParameterError, "client must be a distributed.Client.*, got 'tcp://h:1'. Pass client=distributed.Client\\('tcp"),
     "failures": (lambda m: m.set_params(max_failures=-1).fit(*ROWS), ParameterError, "max_failures must be a non-negative integer, got -1"),
     "limit": (lambda m: m.set_params(timeout=0).fit(*ROWS), ParameterError, "timeout must be a finite number of seconds above 0, got 0"),
     "limit in words": (lambda m: m.set_params(timeout="5m").fit(*ROWS), ParameterError, "timeout must be a finite number .* got '5m'"),

@@ -390,6 +390,7 @@ def lists_its_arguments(function: Callable[P, R]) -> Callable[P, R]:
     signature = inspect.signature(function)
     of_kind = {p.name: p.kind for p in signature.parameters.values() if p.name not in ("self", "cls")}
     names = [name for name, kind in of_kind.items() if kind is not inspect.Parameter.VAR_KEYWORD]
+    listed = f"Its arguments are {', '.join(names)}." if names else "It takes no arguments."
     by_name = ", ".join(name for name in names if of_kind[name] is inspect.Parameter.KEYWORD_ONLY)
 
     @wraps(function)
@@ -401,9 +402,9 @@ def lists_its_arguments(function: Callable[P, R]) -> Callable[P, R]:
             if unknown := [word for word in kwargs if word not in of_kind and len(names) == len(of_kind)]:
                 hint = did_you_mean(unknown[0], names, _OURS | _OF_FUNCTIONS).partition("Known")[0]
                 said = f"{name}: got an unexpected keyword argument {unknown[0]!r}. {hint}"
-                raise ArgumentTypeError(f"{said}Its arguments are {', '.join(names) or 'none'}.") from None
+                raise ArgumentTypeError(f"{said}{listed}") from None
             remedy = f" Pass {by_name} by name." if by_name and "too many positional" in str(e) else ""
-            raise ArgumentTypeError(f"{name}: {e}. Its arguments are {', '.join(names) or 'none'}.{remedy}") from None
+            raise ArgumentTypeError(f"{name}: {e}. {listed}{remedy}") from None
         return function(*args, **kwargs)
 
     return checked

@@ -70,7 +70,7 @@ from onnxtrain.errors import (
 )
 from onnxtrain.losses import LOSSES
 from onnxtrain.losses.table import SYNONYMS
-from onnxtrain.optim import SGD, Adam, Constant, Cosine, Optimizer, Proximal, RMSprop
+from onnxtrain.optim import SGD, Adam, Constant, Cosine, Optimizer, Proximal, RMSprop, Schedule
 from onnxtrain.testing import check_gradient
 
 X, y = load_diabetes(return_X_y=True)
@@ -1892,6 +1892,39 @@ SECOND_HOUR = [
         lambda _: C(WITH_SPLINES, max_iter=0).fit(TABLE, TABLE.town).predict(TABLE.assign(town="Basel")),
         DataError,
         "['Basel'] in column 0 during transform. Fit again with an encoder that ignores unknown categories",
+    ),
+]
+
+
+class OfStep(Schedule):
+    def __call__(self, step):
+        return 0.1
+
+
+class Nothing(Schedule):
+    def __call__(self, step, n_steps, plateaus=0):
+        return None
+
+
+class WithOperators(Optimizer):
+    def update(self, op, w, dw, slots, *scalars, slope=None):
+        return w - dw * scalars[0], ()
+
+
+#: Schedules and optimizers of one's own.
+SECOND_HOUR += [
+    (lambda _: R(learning_rate=OfStep()).fit(X, y), OptimizerError, "OfStep is called as schedule(step, n_steps, plat"),
+    (lambda _: R(learning_rate=Nothing()).fit(X, y), OptimizerError, "number for each step, got None for step 0."),
+    (lambda _: R(solver=WithOperators()).fit(X, y), OptimizerError, "Use those of ONNX: op.Sub(w, dw), op.Mul(w, dw)."),
+    (
+        lambda _: onnxtrain.show_versions(True),
+        ArgumentTypeError,
+        "too many positional arguments. It takes no arguments.",
+    ),
+    (
+        np.errstate(invalid="ignore")(lambda _: R(make_pipeline(FunctionTransformer(np.log), Ridge())).fit(X, y)),
+        DataError,
+        "Input X contains NaN after a step of the pipeline. X itself has no missing values",
     ),
 ]
 

@@ -78,6 +78,7 @@ class Workers:
         if not isinstance(client, Client) or client.asynchronous:
             raise ParameterError(
                 f"client must be a distributed.Client(...) created without asynchronous=True, got {client!r}."
+                f"{f' Pass client=distributed.Client({client!r}).' if isinstance(client, str) else ''}"
             )
         if client.status != "running":
             raise ParameterError(f"The client is {client.status}. Create a new one, distributed.Client(...).")

@@ -454,6 +454,9 @@ def _with_remedy(message: str, X: Any, *, of_onnx: bool) -> str:
         remedy = ". Leave out rows with NaN, or replace it: numpy.nan_to_num(X)."
     if "X contains NaN" in message and (columns := _columns_with_gaps(X)):
         remedy = f" in {', '.join(map(repr, columns))}{remedy}"
+    elif "X contains NaN" in message and _has_no_gaps(X):
+        remedy = " after a step of the pipeline. X itself has no missing values; the step may take, for example, the "
+        remedy += "logarithm of a negative number."
     if is_frame(X) and f"inconsistent numbers of samples: [{X.shape[1]}, {X.shape[0]}]" in message:
         remedy = f". {of_names(X)}"
     found = re.sub(r"np\.str_\((.*?)\)", r"\1", _TAIL.sub("", message)).replace("np.nan", "NaN")
@@ -464,6 +467,13 @@ def _columns_with_gaps(X: Any) -> list[Any]:
     """Return the names of up to five columns of a frame with missing values; none for an array."""
     gaps = [name for name in X.columns if X[name].isna().any()] if is_frame(X) and X.columns.is_unique else []
     return [*gaps[:5], *["..."] * (len(gaps) > 5)]
+
+
+def _has_no_gaps(X: Any) -> bool:
+    """Whether rows, a frame or a matrix of floats, are certain to have no missing values."""
+    if is_frame(X):
+        return X.columns.is_unique and not _columns_with_gaps(X)
+    return isinstance(X, np.ndarray) and X.dtype.kind == "f" and not np.isnan(X).any()
 
 
 def _is_about(X: object, message: str) -> bool:

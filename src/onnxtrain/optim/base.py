@@ -373,7 +373,15 @@ def updated(
         raise OptimizerError(
             f"{name}.update is called as update(op, w, dw, slots, learning_rate), but takes other arguments: {e}."
         ) from e
-    found: Any = optimizer.update(op, w, dw, slots, *scalars, **l1)
+    try:
+        found: Any = optimizer.update(op, w, dw, slots, *scalars, **l1)
+    except ValueError as e:
+        if "magic handler" not in str(e):  # of onnx_ir
+            raise
+        raise OptimizerError(
+            f"{name}.update uses an operator of Python, such as w - dw. Use those of ONNX: op.Sub(w, dw), op.Mul(w, "
+            "dw)."
+        ) from e
     pair = isinstance(found, (tuple, list)) and len(found) == 2 and isinstance(found[1], (tuple, list))
     new = [found[0], *found[1]] if pair else []
     if len(new) != 1 + n_slots or not all(isinstance(x, ir.Value) for x in new):

@@ -23,7 +23,7 @@ from typing import ClassVar, TypeAlias
 from onnxtrain.arguments import NamesItsParameters, several
 from onnxtrain.errors import OptimizerError, as_number
 from onnxtrain.optim.base import Optimizer, check_ranges
-from onnxtrain.registry import Registry
+from onnxtrain.registry import Registry, is_of_package
 
 
 class Schedule(NamesItsParameters, ABC):
@@ -330,6 +330,18 @@ class Custom(Schedule):
         return number
 
 
+def _tried(schedule: Schedule) -> Schedule:
+    """Return a user's schedule after a call for the first of a thousand steps."""
+    name = type(schedule).__name__
+    try:
+        rate: object = schedule(0, 1000, 0)
+    except TypeError as e:
+        raise OptimizerError(f"{name} is called as schedule(step, n_steps, plateaus), but failed: {e}.") from e
+    if not 0 < as_number(rate) < math.inf:
+        raise OptimizerError(f"{name} must return a positive, finite number for each step, got {rate!r} for step 0.")
+    return schedule
+
+
 def make_schedule(learning_rate: LearningRate) -> Schedule:
     """Return a schedule from a number, a name, a schedule or a function of the step.
 
@@ -358,7 +370,7 @@ def make_schedule(learning_rate: LearningRate) -> Schedule:
     0.09801
     """
     if isinstance(learning_rate, Schedule):
-        return learning_rate
+        return learning_rate if is_of_package(type(learning_rate)) else _tried(learning_rate)
     if isinstance(learning_rate, str):
         return _of_name(learning_rate)
     if isinstance(learning_rate, type):
