@@ -711,7 +711,11 @@ MORE_CALLS = [
     ),
     (lambda _: R(make_pipeline(StandardScaler())).fit(X, y), ParameterError, "Pipeline ends with a transformer"),
     (lambda _: R([Ridge(), Ridge()]).fit(X, y), ParameterError, "its bytes or a path, got list."),
-    (lambda _: R(pathlib.Path("no/such.onnx")).fit(X, y), ModelError, "There is no file 'no/such.onnx'"),
+    (
+        lambda _: R(pathlib.Path("no/such.onnx")).fit(X, y),
+        ModelError,
+        "the path of an ONNX file. The current folder is '",
+    ),
     (
         lambda _: R(b"PK\3\4" + bytes(20)).fit(X, y),
         ModelError,
@@ -1913,6 +1917,11 @@ class WithOperators(Optimizer):
 
 #: Schedules and optimizers of one's own.
 SECOND_HOUR += [
+    (
+        lambda _: C(max_iter=1).fit(IRIS[:100], SPECIES[:100]).partial_fit(IRIS, SPECIES, classes=[0, 1, 2]),
+        DataError,
+        "of the first call, [0, 1]. The first call of partial_fit sets the classes; for others, start anew with",
+    ),
     (lambda _: R(learning_rate=OfStep()).fit(X, y), OptimizerError, "OfStep is called as schedule(step, n_steps, plat"),
     (lambda _: R(learning_rate=Nothing()).fit(X, y), OptimizerError, "number for each step, got None for step 0."),
     (lambda _: R(solver=WithOperators()).fit(X, y), OptimizerError, "Use those of ONNX: op.Sub(w, dw), op.Mul(w, dw)."),

@@ -472,7 +472,10 @@ def check_expected(
         return None
     found = np.unique([*classes] if isinstance(classes, (set, frozenset)) else classes)
     if known is not None and not np.array_equal(found, np.sort(known.classes)):
-        raise DataError(f"classes={found.tolist()} differs from those of the first call, {known.classes.tolist()}.")
+        raise DataError(
+            f"classes={found.tolist()} differs from those of the first call, {known.classes.tolist()}. The first call "
+            "of partial_fit sets the classes; for others, start anew with sklearn.base.clone(model)."
+        )
     return found
 
 

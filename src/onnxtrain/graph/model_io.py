@@ -128,7 +128,7 @@ def _not_a_path(path: str | os.PathLike[str]) -> str:
     if "://" in text:
         return " Download it, and pass the path of the file."
     if text.endswith(".onnx") or os.path.isdir(os.path.dirname(text)):
-        return ""
+        return "" if os.path.isabs(text) else f" The current folder is {os.getcwd()!r}."
     if re.fullmatch(r"[\w.-]+/[\w.-]+|[a-z]+[\d-][\w.-]*", text):  # neither a class of scikit-learn nor a file
         return (
             f" A model of a hub must be exported first: optimum-cli export onnx --model {text} folder. A network of "
