@@ -183,7 +183,18 @@ CALLS = [
         DataError,
         "y contains lists of different lengths, from 1 to 2. Convert lists or sets of the labels of a row to an ind",
     ),
+    (
+        lambda: C(READER).fit(TOKENS | {"attention_mask": None}, KINDS),
+        DataError,
+        "X['attention_mask'] is None, but the model needs this input. Pass an array; a mask that keeps all tokens is",
+    ),
+    (
+        lambda: C(READER).fit(TOKENS | {"input_ids": ["[1, 2]"] * 20}, KINDS),
+        DataError,
+        "Convert strings of lists: [ast.literal_eval(text) for text in texts].",
+    ),
     # rows of other shapes
+    (lambda: C(PIXELS).fit(IMAGES[None], KINDS % 2), DataError, "takes 4. Pass X[0], which has the rows."),
     (
         lambda: C(SOUNDS).fit(np.ones((20, 9, 2)), KINDS % 2),
         DataError,
@@ -382,6 +393,11 @@ CALLS = [
         OptimizerError,
         "got Adam of keras. Pass solver='adam'",
     ),
+    (
+        lambda: C(READER).fit(TOKENS, KINDS, callback=of_package("EarlyStoppingCallback", "transformers")),
+        ParameterError,
+        "Set early_stopping=True and n_iter_no_change, parameters of the estimator.",
+    ),
     (lambda: C(READER, learning_rate="linear").fit(TOKENS, KINDS), OptimizerError, "Did you mean 'cosine'?"),
     (lambda: Cosine(2e-5, warmup=100), OptimizerError, "got 100. It is the share of the steps: warmup=0.1 is a tenth."),
     # losses, rules and passes of one's own
@@ -547,3 +563,9 @@ def test_the_weights_beside_a_model_are_told_apart(tmp_path):
         (tmp_path / name).write_bytes(b"0")
     with pytest.raises(ModelError, match=r"model.onnx.data' holds the weights of a model. Pass '.*model.onnx'."):
         R(tmp_path / "model.onnx.data").fit(IDS, VALUES)
+
+
+def test_a_path_with_a_mistake_is_answered_with_the_file_beside_it(tmp_path):
+    onnx.save(LINE, tmp_path / "model.onnx")
+    with pytest.raises(ModelError, match=r"There is no file .* Did you mean '.*model.onnx'\?$"):
+        R(tmp_path / "modle.onnx").fit(IDS, VALUES)

@@ -207,6 +207,11 @@ class InputForm:
             row = self.shapes.get(name)
             column = as_column(name, X[name], self.pad, row[0] if row else None)
             axis = self.axes.get(name, 0) if isinstance(X, Mapping) else 0
+            if X[name] is None:
+                raise DataError(
+                    f"X[{name!r}] is None, but the model needs this input. Pass an array; a mask that keeps all "
+                    "tokens is numpy.ones_like(ids)."
+                )
             if not column.ndim:
                 raise DataError(
                     f"X[{name!r}] must be an array with one entry per row, got the scalar {X[name]!r}. To use it for "

@@ -43,6 +43,8 @@ def _check_callback(callback: object) -> None:
             if isinstance(callback, (list, tuple))
             else ""
         )
+        if "earlystopping" in type(callback).__name__.casefold():
+            one = " Set early_stopping=True and n_iter_no_change, parameters of the estimator."
         raise ParameterError(
             f"callback must be a function, called as callback(info) after each epoch, got {callback!r:.80}.{one}"
         )

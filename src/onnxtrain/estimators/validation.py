@@ -677,6 +677,8 @@ def _turned(given: tuple[int, ...], row: tuple[Any, ...], name: str) -> str:
 
 def _reduced(given: tuple[int, ...], row: tuple[Any, ...], name: str) -> str:
     """Return the advice for an array with another number of axes than rows of shape `row`."""
+    if given[0] == 1 and len(given) == 2 + len(row):
+        return f" Pass {name}[0], which has the rows."
     ones = tuple(axis for axis, n in enumerate(given) if axis and n == 1)
     if ones and len(given) - len(ones) == 1 + len(row):
         return f" Pass numpy.squeeze({name}, axis={ones})."

@@ -45,6 +45,7 @@ from onnxtrain.graph.normalize import (
 from onnxtrain.graph.opset import convert_opset
 from onnxtrain.graph.query import assign, copy_of, dimensions, holds_graphs, nodes_in, opset_of
 from onnxtrain.opsets import OPSET
+from onnxtrain.registry import did_you_mean
 
 ModelLike: TypeAlias = "onnx.ModelProto | bytes | str | os.PathLike[str]"
 
@@ -127,8 +128,13 @@ def _not_a_path(path: str | os.PathLike[str]) -> str:
         return " ~ is not expanded. Use os.path.expanduser(path)."
     if "://" in text:
         return " Download it, and pass the path of the file."
-    if text.endswith(".onnx") or os.path.isdir(os.path.dirname(text)):
-        return "" if os.path.isabs(text) else f" The current folder is {os.getcwd()!r}."
+    folder = os.path.dirname(text) or "."
+    if text.lower().endswith(".onnx") or (os.sep in text and os.path.isdir(folder)):
+        names = os.listdir(folder) if os.path.isdir(folder) else []
+        beside = [os.path.join(os.path.dirname(text), name) for name in names if name.endswith(".onnx")]
+        near = did_you_mean(text, beside).partition("Known")[0].rstrip()
+        here = "" if os.path.isabs(text) else f" The current folder is {os.getcwd()!r}."
+        return f" {near}" if near else here
     if re.fullmatch(r"[\w.-]+/[\w.-]+|[a-z]+[\d-][\w.-]*", text):  # neither a class of scikit-learn nor a file
         return (
             f" A model of a hub must be exported first: optimum-cli export onnx --model {text} folder. A network of "
