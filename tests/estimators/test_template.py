@@ -140,3 +140,16 @@ def test_another_converter_is_another_structure():
     finally:
         _converter_pool.update(pool)
     assert operators() == {"MatMul", "Add"}
+
+
+def test_a_template_shares_its_arrays_with_the_source_and_not_with_the_user(monkeypatch):
+    kept = []
+    monkeypatch.setattr(TEMPLATES, "find", lambda key: None)
+    monkeypatch.setattr(TEMPLATES, "keep", lambda key, template: kept.append(template))
+    X, y = make_regression(50, 5, random_state=0)
+    model = Ridge().fit(X, y)
+    source = as_source(model, X, Reading("float32"))
+    (template,) = kept
+    assert template.model.onnx is source.model.onnx
+    assert any(np.shares_memory(array, source.estimator.coef_) for array in template.learned.values())
+    assert not np.shares_memory(model.coef_, source.estimator.coef_)

@@ -101,7 +101,10 @@ class Fingerprint:
 
 
 def fingerprint(estimator: Estimator, X: Features) -> Fingerprint | None:
-    """Return the fingerprint of an estimator and its input types; None if a part has an unknown type."""
+    """Return the fingerprint of an estimator and its input types; None if a part has an unknown type.
+
+    It holds the arrays of the estimator, which must not be changed.
+    """
     if isinstance(X, Mapping):
         return None  # no estimator takes a dictionary of columns; the conversion raises the error
     learned: dict[Path, Any] = {}
@@ -111,7 +114,7 @@ def fingerprint(estimator: Estimator, X: Features) -> Fingerprint | None:
         return None
     kinds = tuple((str(name), str(dtype)) for name, dtype in X.dtypes.items()) if hasattr(X, "dtypes") else X.shape[1]
     objects = {id(value): path for path, value in learned.items()}
-    return Fingerprint((structure, kinds), {path: np.array(value) for path, value in learned.items()}, objects)
+    return Fingerprint((structure, kinds), {path: np.asarray(value) for path, value in learned.items()}, objects)
 
 
 def _structure(x: object, path: Path, learned: dict[Path, Any], *, is_learned: bool) -> Hashable:
@@ -243,6 +246,7 @@ def as_source(estimator: Estimator, X: Features, reading: Reading) -> Source:
     """
     reading = replace(reading, labels=False)
     answers: dict[str, Any] = {}
+    estimator = copy.deepcopy(estimator)  # the user may change the original; templates hold arrays of the copy
     parts = fingerprint(estimator, X)
     key = None if parts is None else (parts.structure, reading, registered_converters())
     known = None if key is None else TEMPLATES.find(key)
@@ -251,7 +255,7 @@ def as_source(estimator: Estimator, X: Features, reading: Reading) -> Source:
         model = _filled(known.model, bindings, estimator)
         with suppress(ConversionError):  # the template does not fit this estimator
             _compare(estimator, model, X, answers)
-            return Source(model, copy.deepcopy(estimator), bindings, answers=answers)
+            return Source(model, estimator, bindings, answers=answers)
     conversion = convert(estimator, X)
     with _votes_explained(estimator):
         model = read_model(conversion.onnx, reading, default=conversion.default, converted=True)
@@ -265,9 +269,9 @@ def as_source(estimator: Estimator, X: Features, reading: Reading) -> Source:
             raise ConversionError(without_remedy(e, estimator) + _IN_FLOAT64) from e.__cause__
         raise
     if parts is not None:
-        new = _Template.of(conversion, model, parts, estimator)
+        new = _Template.of(conversion, filled, parts, estimator)
         TEMPLATES.keep(key, new if known is None else known.followed_by(new))
-    return Source(filled, copy.deepcopy(estimator), conversion.bindings, answers=answers)
+    return Source(filled, estimator, conversion.bindings, answers=answers)
 
 
 @contextmanager
