@@ -584,6 +584,13 @@ LACKING = {
         network('Y = Gemm<transB = 1>(X, "onnx::Gemm_3")', **{"onnx::Gemm_3": W}),
         r"computed onnx::Gemm_3 from several weights.*do_constant_folding=False\) to keep ",
     ),
+    "a scale of several weights, as for a standardized convolution": (
+        network(
+            'A = BatchNormalization(X, "onnx::BatchNormalization_3", b, m, v) Y = MatMul(A, W)',
+            **{"onnx::BatchNormalization_3": V[0], "b": V[1], "m": ZEROS, "v": 1 + ZEROS, "W": W},
+        ),
+        r"computed onnx::BatchNormalization_3 from several weights.*do_constant_folding=False\) to keep ",
+    ),
     "views of a parameter": (
         of_dynamo(
             """A = MatMul(X, W) B = Add(A, "a.bias") n = Constant<value_ints = [3, 0]>() i, j = Split("a.bias", n)

@@ -30,7 +30,7 @@ _MOVES = re.compile(
 _PART = re.compile(r"(select|slice|getitem|index\w*|narrow|unbind|split\w*|chunk)(_\d+)*")
 
 #: Names of weights that torch.onnx.export(dynamo=False) computed for operators in which parameters keep their names.
-_FOLDED = re.compile(r"onnx::(Conv(Transpose)?|Gemm)_\d+")
+_FOLDED = re.compile(r"onnx::(BatchNormalization|Conv(Transpose)?|Gemm)_\d+")
 
 #: Names of all values that this exporter computed in advance.
 _COMPUTED = re.compile(r"onnx::\w+_\d+")
