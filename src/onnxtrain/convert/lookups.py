@@ -24,6 +24,7 @@ _SAME_VALUES = frozenset(
 _COMPARES = frozenset({"Abs", "Clip", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Sign"})
 
 
+@graph.as_model_error("The model cannot be read")
 def lengths_of_tables(onx: onnx.ModelProto) -> dict[str, int]:
     """Return the number of rows of the smallest table whose rows each integer input selects, by the name of the input.
 
