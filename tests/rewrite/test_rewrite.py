@@ -558,6 +558,21 @@ def test_an_element_of_a_split(sequence, index, rewritten):
     assert ("Slice" in {node.op_type for node in found.graph.node}) == rewritten
 
 
+def test_elements_of_a_split_have_their_own_lengths():
+    """onnxruntime takes lengths of one name for equal, and would write one element into the memory of the other."""
+    onx = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]> g (float[n, 9] X) => (float[n, k] P, float[n, l] Q)
+        <int64[2] sizes = {4, 5}, int64 zero = {0}, int64 one = {1}> {
+            S = SplitToSequence <axis = 1> (X, sizes)
+            A = SequenceAt(S, zero) P = Exp(A) B = SequenceAt(S, one) Q = Exp(B) }"""
+    )
+    found = rewrite_model(onx)
+    shapes = {v.name: v.type.tensor_type.shape.dim for v in found.graph.value_info}
+    parts = [shapes[node.output[0]] for node in found.graph.node if node.op_type == "Slice"]
+    first, second = ((part[1].dim_value, part[1].dim_param) for part in parts)
+    assert first != second
+
+
 #: Sequences of A and B that nodes put together, what is read from them, and whether no sequence is left.
 KNOWN = {
     "the first": ("S = SequenceConstruct(A, B) Y = SequenceAt(S, zero)", True),

@@ -37,6 +37,10 @@ def element_of_a_split(op, node):
         return None
     axis = attribute(split, "axis", 0)
     ends = np.cumsum(sizes) if sizes.ndim else sizes * np.arange(1, i + 2)  # a scalar is the size of each
+    (y,) = node.outputs
+    if y.shape is not None and (given or attribute(split, "keepdims", 1)):
+        # shape inference has one name for the lengths of all elements, by which onnxruntime would share their memory
+        y.shape = ir.Shape([None if k == axis % len(y.shape) else d for k, d in enumerate(y.shape)])
     element = op.Slice(x, [int((ends - sizes)[i])], [int(ends[i])], [axis])
     return element if given or attribute(split, "keepdims", 1) else op.Squeeze(element, [axis])
 
