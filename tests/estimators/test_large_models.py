@@ -111,7 +111,7 @@ FITS = {
     "a new head and lora": {"head": "new", "weights_to_train": LoRA(2)},
     "validation": {"early_stopping": True},
     "average": {"average": True},
-    "lbfgs": {"solver": "lbfgs"},
+    "lbfgs": {"solver": "lbfgs", "learning_rate": 1e-3, "batch_size": "auto"},
     "accumulate": {"accumulate": 3},
     "proximal": {"l1": 0.01, "l1_method": "proximal", "l2": 0.1},
     "float64": {"dtype": "float64"},

@@ -38,18 +38,20 @@ def network(nodes, producer="pytorch", modules=None, opset=20, **weights):
     return onx
 
 
-def of_dynamo(nodes, held, operations, folded=(), **weights):
+def of_dynamo(nodes, held, operations, folded=(), output="Y", **weights):
     """Return a network with what torch.onnx.export(dynamo=True) writes beside it.
 
     `held` lists the parameters, `operations` those of PyTorch that made the values: module, name and operands. Values of
-    the same one were made by one.
+    the same one were made by one. `output` is the value that the module returned.
     """
     begun = {}
     onx = network(nodes, **weights)
     kinds = {name: "BUFFER" if name.startswith("running") else "PARAMETER" for name in held.split()}
     lines = [f"p_{name.replace('.', '_')}: {kind} target='{name}'" for name, kind in kinds.items()]
     key = "pkg.torch.export.ExportedProgram.graph_signature"
-    onx.graph.metadata_props.add(key=key, value="# inputs\n" + "\n".join([*lines, "X: USER_INPUT"]))
+    onx.graph.metadata_props.add(
+        key=key, value="# inputs\n" + "\n".join([*lines, "X: USER_INPUT", f"{output}: USER_OUTPUT"])
+    )
     said = {name: ("pkg.torch.export.graph_signature.InputSpec.kind", kind) for name, kind in kinds.items()}
     said |= {name: ("pkg.onnxscript.optimizer.folded_from", str(sources)) for name, sources in dict(folded).items()}
     for name, (key, text) in said.items():
@@ -464,6 +466,10 @@ LACKING = {
             W=W,
         ),
         r"left out scale\. .*optimize=False\) to keep them",
+    ),
+    "a scalar at the end": (
+        of_dynamo("Y = MatMul(X, W)", "W head.scale", {"Y": ("head.last", "matmul(%X)")}, output="mul_2", W=W),
+        r"left out head\.scale\. ",
     ),
     "a layer like another one": (
         of_dynamo(

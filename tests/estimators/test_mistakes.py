@@ -327,7 +327,11 @@ CALLS = [
         ModelError,
         "There is no file 'ridge'. A model given as a string must be the path of an ONNX file",
     ),
-    (lambda _: R(".").fit(X, y), ModelError, "'.' is a folder. Pass the path of an ONNX file"),
+    (
+        lambda _: R(os.path.dirname(__file__)).fit(X, y),
+        ModelError,
+        "/estimators' is a folder. Pass the path of an ONNX file",
+    ),
     (
         lambda _: R(LINE.graph).fit(X, y),
         ParameterError,

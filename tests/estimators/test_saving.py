@@ -143,6 +143,7 @@ def test_each_value_of_a_parameter_comes_back(name, value, tmp_path):
     rows, target = np.random.default_rng(0).normal(size=(40, 2)), np.arange(40) % 2
     target = target.reshape(-1, 1) if name == "class_axis" else target
     params = dict(inputs={"sr": [1]}, random_state=0, max_iter=1) | {name: value}
+    params |= {"early_stopping": True} if name == "validation_fraction" else {}
     model = OrtGradientClassifier(onx, **params).fit({"a": rows}, target)
     save(model, tmp_path / "m.onnx")
     twin = load(tmp_path / "m.onnx")

@@ -531,7 +531,11 @@ def text_rows():
 
 
 REFUSED = {
-    "lbfgs": (lambda: fitted("logistic", solver="lbfgs"), "cpu", "solver='lbfgs' has no step"),
+    "lbfgs": (
+        lambda: R(solver="lbfgs", max_iter=1, tol=1).fit([[0], [1]], [0, 1]),
+        "cpu",
+        "solver='lbfgs' has no step",
+    ),
     "sparse": (sparse_rows, "cpu", "The rows in fit were sparse, but an exported step reads dense tensors"),
     "texts": (text_rows, "cpu", r"The model takes strings \(X\)"),
     "pipeline": (

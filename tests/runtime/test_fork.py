@@ -75,7 +75,7 @@ ACTIONS = {
     "gradient": lambda model: model.gradient(X[:50], y[:50]),
     "fit": lambda model: model.fit(X[:300], y[:300]).predict(X),
     "partial_fit": lambda model: model.partial_fit(X[:300], y[:300]).predict(X),
-    "L-BFGS": lambda model: model.set_params(solver="lbfgs").fit(X[:300], y[:300]).predict(X),
+    "L-BFGS": lambda model: model.set_params(solver="lbfgs", learning_rate=1e-3).fit(X[:300], y[:300]).predict(X),
     "in a child of the child": lambda model: in_a_child(lambda: model.predict(X)),
     "in two children": lambda model: [in_a_child(lambda: model.predict(X)) for _ in range(2)][1],
     "after the child": lambda model: (in_a_child(lambda: model.predict(X)), model.predict(X))[1],

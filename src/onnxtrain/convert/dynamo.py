@@ -40,6 +40,7 @@ KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 _SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 _HELD = re.compile(r"^(\S+): (PARAMETER|BUFFER|CONSTANT_TENSOR) target='(.+?)'", re.MULTILINE)
 _INPUTS = re.compile(r"^(\S+): USER_INPUT", re.MULTILINE)
+_OUTPUTS = re.compile(r"^(\S+): USER_OUTPUT", re.MULTILINE)
 
 #: The metadata keys of the operation from which a node was made, and of the modules whose forward called it.
 _OPERATION = "pkg.torch.onnx.fx_node"
@@ -90,9 +91,10 @@ class Taken(NamedTuple):
 class _Operation:
     """An operation of PyTorch: its operands, the module that called it, and the nodes made from it.
 
-    `tensors` are the operands that are not sizes.
+    `name` is that of its result, `tensors` are the operands that are not sizes.
     """
 
+    name: str
     text: str
     args: list[str]
     tensors: set[str]
@@ -125,6 +127,8 @@ class Module:
         self.names = {i.name for i in onx.graph.initializer}
         self.made = {*(x for node in onx.graph.node for x in node.output), *(i.name for i in onx.graph.input)}
         self.made.update(_INPUTS.findall(_signature(onx)))  # inputs may have other names in the file
+
+        self.outputs = set(_OUTPUTS.findall(_signature(onx)))
 
     def origins(self, initializer: str) -> set[str]:
         """Return an initializer and the values from which it was computed."""
@@ -183,7 +187,9 @@ def _operations(onx: onnx.ModelProto, held: Mapping[str, tuple[str, str]]) -> li
             tensors = set(re.findall(r"%(\w+)", call if _JOINED.search(call) else re.sub(r"\[[^\[\]]*\]", "", call)))
             scopes = re.findall(r"'([^']*)'", said.get(_SCOPES, ""))
             module = re.sub(r"@\d+", "", scopes[-2]) if len(scopes) > 1 else ""
-            found[name] = _Operation(call, [names.get(a, a) for a in args], tensors & {*args}, module)
+            found[name] = _Operation(
+                name.removeprefix("%"), call, [names.get(a, a) for a in args], tensors & {*args}, module
+            )
         found[name].nodes.append(node)
     return list(found.values())
 

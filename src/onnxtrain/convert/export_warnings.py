@@ -234,10 +234,18 @@ def _left_out(module: Module, taken: Sequence[Taken], folded: Collection[str]) -
     twins = _twins(module, absent, dict.fromkeys(untaken) | {t.name: t.source for t in taken})
     if twins:
         return list(dict.fromkeys([*untaken, *twins, *equal]))
-    drops = any(map(_ARITHMETIC.fullmatch, absent))
-    called = {operation.module for operation in module.operations} if drops else set()
-    affected = called | _takes_views_of_others(module)
+    affected = _takes_views_of_others(module)
+    if any(map(_ARITHMETIC.fullmatch, absent)):
+        affected |= {operation.module for operation in module.operations}
+    if any(map(_ARITHMETIC.fullmatch, module.outputs - {operation.name for operation in module.operations})):
+        affected |= {outer for operation in module.operations for outer in _modules_around(operation.module)}
     return [*(p for p in untaken if holder_of(p) in affected), *equal]
+
+
+def _modules_around(name: str) -> list[str]:
+    """Return a module and those that contain it, one of which may have called a dropped last operation."""
+    parts = name.split(".")
+    return [".".join(parts[:n]) for n in range(len(parts) + 1)]
 
 
 def _absent_results(module: Module) -> set[str]:
