@@ -10,7 +10,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 
-FULL_BATCH = dict(solver="lbfgs", dtype="float64", tol=1e-8, max_iter=1000)
+FULL_BATCH = dict(solver="lbfgs", dtype="float64", tol=1e-10, max_iter=1000)
 
 EXACT = [
     OrtGradientRegressor(**FULL_BATCH),

@@ -124,7 +124,12 @@ def test_twenty_steps_are_those_of_the_cpu(name, optimizer):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"early_stopping": True}, {"shuffle": False, "learning_rate": "adaptive"}, {"solver": "lbfgs"}, {"average": True}],
+    [
+        {"early_stopping": True},
+        {"shuffle": False, "learning_rate": "adaptive"},
+        {"solver": "lbfgs", "learning_rate": 1e-3, "batch_size": "auto"},
+        {"average": True},
+    ],
     ids=str,
 )
 def test_whole_fits(changes):

@@ -154,6 +154,8 @@ def as_column(name: str, values: Any, pad: Mapping[str, float], length: int | No
     except ValueError as e:  # rows of different lengths
         try:
             rows = [np.asarray(as_array(row, found)) for row in values]
+        except DataError:  # of a type that numpy lacks
+            raise
         except ValueError:
             kinds = ", ".join(type(part).__name__ for part in values[0])
             raise DataError(
