@@ -40,7 +40,7 @@ def text_columns(X: Any) -> list[str]:
 
 
 def number_columns(X: Any) -> list[str]:
-    """Return the names of the columns of objects that are numbers or missing."""
+    """Return the names of the columns of dtype object whose known values are all ints or floats."""
     return [str(name) for name, column in X.items() if _holds_numbers(column)] if by_column(X) else []
 
 

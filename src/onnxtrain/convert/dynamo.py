@@ -127,7 +127,6 @@ class Module:
         self.names = {i.name for i in onx.graph.initializer}
         self.made = {*(x for node in onx.graph.node for x in node.output), *(i.name for i in onx.graph.input)}
         self.made.update(_INPUTS.findall(_signature(onx)))  # inputs may have other names in the file
-
         self.outputs = set(_OUTPUTS.findall(_signature(onx)))
 
     def origins(self, initializer: str) -> set[str]:

@@ -148,7 +148,7 @@ def some_rows(X: Features, multiplications: float = 0.0) -> Features:
 
 
 def _many_rows(X: Features, multiplications: float) -> Features:
-    """Return rows spread over X, all of them if X is small: for what is rare, such as rows close to the boundary."""
+    """Return rows spread over X, all of them if X is small, because rows that differ are rare."""
     return _spread_rows(X, int(np.clip(_WORK_OF_MANY_ROWS / max(multiplications, 1.0), _ROWS, _MANY_ROWS)))
 
 

@@ -105,8 +105,8 @@ def arrays_in_one_piece(
         operator.raw_operator = original
 
 
-def _convert_logarithm(convert: Converter, scope: Scope, operator: Operator, container: Any) -> None:
-    """Write the exponential of what a converter writes."""
+def _convert_logarithm(convert: Converter, scope: Scope, operator: Operator, container: Container) -> None:
+    """Take the result of a converter as the logarithm of the output."""
     y, logarithm = operator.outputs[0].full_name, scope.get_unique_variable_name("logarithm")
     convert(scope, operator, _Renames(container, {y: logarithm}))
     container.add_node("Exp", [logarithm], [y], name=scope.get_unique_operator_name("Exp"), op_version=13)
