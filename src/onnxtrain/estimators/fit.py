@@ -7,7 +7,8 @@ initial weights, and the solver runs.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,7 @@ from onnxtrain.errors import ConversionError, DataError, OnnxTrainError, warn
 from onnxtrain.estimators.agreement import check_start, warn_of_means
 from onnxtrain.estimators.arrays import as_array, as_data_error, not_nullable
 from onnxtrain.estimators.checkpoint import Checkpoint
+from onnxtrain.estimators.constraints import is_set
 from onnxtrain.estimators.division import divisions, is_divisible, refusal
 from onnxtrain.estimators.fit_data import check_first_rows, check_rows, given, hold_out
 from onnxtrain.estimators.frames import InputForm, Rows, check_kind, holds_halves, is_rounded, warn_of_unknown
@@ -59,7 +61,6 @@ from onnxtrain.estimators.settings import floats_of, go_on, parameters_of_start,
 from onnxtrain.estimators.source import Source, layout_of, opened, with_head
 from onnxtrain.estimators.targets import check_axes, check_class_axis
 from onnxtrain.estimators.trained import TrainedModel, set_learned
-from onnxtrain.estimators.validation import unchanged_on_error
 from onnxtrain.losses.link import Link
 from onnxtrain.rows.parts import Part, is_parts
 from onnxtrain.training.data import TrainingData
@@ -72,10 +73,6 @@ from onnxtrain.training.train import Fit, graphs_of
 
 if TYPE_CHECKING:
     from onnxtrain.estimators.base import OrtGradientEstimator
-
-
-#: The default of ``validation_fraction``.
-_HELD_OUT = 0.1
 
 
 def fit(
@@ -93,14 +90,14 @@ def fit(
     own = [] if callback is None else [as_listener(callback)]
     file = Checkpoint(estimator, checkpoint, every, resume)
     known = vars(estimator).get("_trained") if estimator.warm_start else None
-    with unchanged_on_error(estimator):
+    with _unchanged_on_error(estimator):
         estimator._random_state = file.rng_at("start", check_random_state(estimator.random_state))
         model, state, data = _started(estimator, rows, known, estimator.max_iter)
         validation = _validation_data(estimator, model, validation_rows)
         estimator._random_state = file.rng_at("split", estimator._random_state)
         if validation is None and estimator.early_stopping:
             data, validation = hold_out(estimator, data)
-        elif estimator.validation_fraction != _HELD_OUT and not is_part_of_more():
+        elif is_set(estimator, "validation_fraction") and not is_part_of_more():
             _warn_of_fraction(estimator, given=validation is not None)
         so_far = state.so_far()
         killed = file.restored(model, data, validation)
@@ -115,6 +112,18 @@ def fit(
     train(estimator, model, prepared, estimator.max_iter, *listeners)
     task.end()
     file.check_written()
+
+
+@contextmanager
+def _unchanged_on_error(estimator: Estimator) -> Iterator[None]:
+    """Restore the estimator if an error occurs before the first step, whether it was fitted or not."""
+    before = dict(vars(estimator))
+    try:
+        yield
+    except BaseException:
+        vars(estimator).clear()
+        vars(estimator).update(before)
+        raise
 
 
 def _warn_of_fraction(estimator: OrtGradientEstimator, *, given: bool) -> None:
@@ -144,7 +153,7 @@ def fit_one_epoch(estimator: OrtGradientEstimator, rows: Part) -> None:
     known = vars(estimator).get("_trained")
     if not is_part_of_more():
         _warn_of_one_epoch(estimator, settings, continued=known is not None)
-    with unchanged_on_error(estimator):
+    with _unchanged_on_error(estimator):
         if known is None:
             estimator._random_state = check_random_state(estimator.random_state)
         model, state, data = _started(estimator, rows, known, n_epochs=1)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 
 from onnxtrain.errors import DeviceError, LossError, OptimizerError, ParameterError, WeightError, warn
+from onnxtrain.estimators.constraints import check_no_inputs, check_parameters, is_set
 from onnxtrain.estimators.frames import InputForm
 from onnxtrain.estimators.protocols import ArrayLike, is_onnx
 from onnxtrain.estimators.reports import is_part_of_more
 from onnxtrain.estimators.source import Source, check_source
 from onnxtrain.estimators.trained import TrainedModel
-from onnxtrain.estimators.validation import check_no_inputs, check_parameters
 from onnxtrain.loss_helper import check_penalty
 from onnxtrain.losses import LOSSES, find_loss
 from onnxtrain.losses.link import Link
@@ -49,8 +49,8 @@ _OF_STEPS = {
     "clip_norm": (None, "searches for the length of each step"),
 }
 
-#: Parameters that L-BFGS ignores, with their defaults: a search over solvers may set them.
-_IGNORED_BY_LBFGS = {"batch_size": "auto", "learning_rate": 1e-3}
+#: Parameters that L-BFGS ignores; a search over solvers may set them.
+_IGNORED_BY_LBFGS = ("batch_size", "learning_rate")
 
 #: Half-precision types for products; weights stay float32.
 HALVES = {"bfloat16": ir.DataType.BFLOAT16, "float16": ir.DataType.FLOAT16}
@@ -195,13 +195,8 @@ def _check_solver(estimator: OrtGradientEstimator) -> None:
 
 def _warn_of_ignored(estimator: OrtGradientEstimator) -> None:
     """Warn of parameters that are set, but that L-BFGS ignores."""
-    ignored = {
-        name: getattr(estimator, name)
-        for name, default in _IGNORED_BY_LBFGS.items()
-        if getattr(estimator, name) != default
-    }
-    if ignored:
-        given = ", ".join(f"{name}={value!r:.80}" for name, value in ignored.items())
+    if ignored := [name for name in _IGNORED_BY_LBFGS if is_set(estimator, name)]:
+        given = ", ".join(f"{name}={getattr(estimator, name)!r:.80}" for name in ignored)
         warn(
             f"{given} has no effect: solver='lbfgs' uses all rows at once and searches for the length of each step. "
             "Choose another solver, such as 'adam', or leave these parameters out."
