@@ -17,7 +17,7 @@ from sklearn.model_selection import train_test_split
 
 from onnxtrain import LoRA, OrtGradientClassifier, OrtGradientRegressor, trainable_weights
 from onnxtrain.errors import ModelError, WeightError
-from onnxtrain.estimators.agreement import _quantized_steps
+from onnxtrain.estimators.original import quantized_steps
 from onnxtrain.losses.link import Link
 from onnxtrain.runtime.session import run
 
@@ -361,7 +361,7 @@ def test_how_far_a_file_and_its_training_may_be_apart(nodes, dtype, expected):
         s=STEP,
         z=dtype(0),
     )
-    assert _quantized_steps(onx.SerializeToString()) == expected
+    assert quantized_steps(onx.SerializeToString()) == expected
 
 
 #: Two layers that are quantized when they are run, as onnxruntime.quantization.quantize_dynamic writes them, and as

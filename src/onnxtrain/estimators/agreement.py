@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,8 +11,7 @@ import numpy as np
 import onnx
 from sklearn.base import is_classifier, is_regressor
 
-from onnxtrain import graph
-from onnxtrain.cache import LIGHT, Cache
+from onnxtrain.cache import Cache
 from onnxtrain.convert import answer
 from onnxtrain.convert.boosted import lost_outputs
 from onnxtrain.convert.check import (
@@ -27,16 +25,14 @@ from onnxtrain.convert.check import (
 )
 from onnxtrain.convert.columns import as_float64, at_most, spread
 from onnxtrain.convert.columns import some_rows as chosen_rows
-from onnxtrain.convert.foreign import batch_size
-from onnxtrain.convert.quantized import activation_bits, scales_of_batches
 from onnxtrain.errors import ConversionError, DataError, ModelError, OnnxTrainError, warn
 from onnxtrain.estimators.frames import count_rows
+from onnxtrain.estimators.independence import check_first_axis, check_rows_alone, random_numbers
 from onnxtrain.estimators.labels import LabelDecoder
+from onnxtrain.estimators.original import answers_of_onnx, fingerprint, is_rough, quantized_steps
 from onnxtrain.estimators.protocols import Features, take
 from onnxtrain.estimators.trained import TrainedModel
-from onnxtrain.losses import Prediction, find_loss
 from onnxtrain.losses.link import Link
-from onnxtrain.runtime.session import open_session, run_session
 from onnxtrain.training.data import dense
 from onnxtrain.training.objective import multiplications
 
@@ -64,20 +60,8 @@ _LAST_DIGITS, _NEARLY = 1e-5, 5e-6
 #: If the largest probability is smaller, differences are relative to this: onnxruntime's Sigmoid has steps of 6e-8.
 _RARE = 1e-3
 
-#: A result that changes by more with the other rows of the batch depends on them. Rounding changes it by less than the
-#: first if the graph agrees with the original, dynamic quantization of activations by less than the second.
-_MIXED, _MIXED_STEPS = 1e-2, 0.1
-
-#: Operators whose results are random.
-_RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
-
 #: The tolerance for results of iterations that end early, such as libsvm's pairwise coupling.
 _APPROXIMATE = 1e-2
-
-#: The number of quantization steps by which results may differ. onnxruntime multiplies integers in the user's file but
-#: floats in the trainable graph, and a sum that is rounded to another integer affects later sums. A step is 2 / 2^bits
-#: of the largest value. On 15 models quantized by onnxruntime and PyTorch the difference was at most two steps.
-_STEPS = 4
 
 #: libsvm chooses the class by its decision values and fits its probabilities to them. Near the boundary the most
 #: probable class may be another, as scikit-learn documents. Up to this fraction of the rows gives a warning, more an
@@ -142,6 +126,10 @@ class _Verdict(NamedTuple):
     off: float = 0.0
 
 
+#: Comparisons that succeeded, by models, rows and the kind of comparison.
+AGREED: Cache[_Verdict] = Cache("agreement")
+
+
 def some_rows(X: Features, multiplications: float = 0.0) -> Features:
     """Return rows spread over X, as many as a model of `multiplications` per row runs quickly."""
     return _spread_rows(X, int(np.clip(WORK / max(multiplications, 1.0), 2, _ROWS)))
@@ -154,99 +142,6 @@ def _many_rows(X: Features, multiplications: float) -> Features:
 
 def _spread_rows(X: Features, n_rows: int) -> Features:
     return take(X, spread(count_rows(X), at_most(X, n_rows)))
-
-
-# ----------------------------------------------------- the original model
-
-#: Outputs of the users' ONNX models, by model and rows; fingerprints of models whose comparison succeeded.
-_ANSWERS: Cache[dict[str, np.ndarray]] = Cache("answers")
-AGREED: Cache[_Verdict] = Cache("agreement")
-
-
-def _fingerprint(contents: Sequence[bytes], feeds: Mapping[str, np.ndarray], more: Hashable) -> Hashable | None:
-    """Return a cache key for models and rows; None if the models are too large to be cached."""
-    if sum(map(len, contents)) > LIGHT:
-        return None
-    digest = hashlib.sha256()
-    for content in contents:
-        digest.update(content)
-    for name, rows in feeds.items():
-        rows = np.asarray(rows)
-        plain = rows.dtype.kind in "fiub"
-        digest.update(f"{name} {rows.dtype} {rows.shape}".encode())
-        digest.update(np.ascontiguousarray(rows).reshape(-1).view(np.uint8) if plain else repr(rows.tolist()).encode())
-    return digest.digest(), more
-
-
-def answers_of_onnx(original: bytes, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the outputs of the user's ONNX model, computed by plain onnxruntime.
-
-    If onnxruntime refuses the original model, because it lacks an operator for a type, the result is empty and a
-    warning says that the model is not compared.
-    """
-    key = _fingerprint([original], feeds, "as it came")
-    known = None if key is None else _ANSWERS.find(key)
-    if known is not None:
-        return known
-    try:
-        found = _run_as_it_came(original, feeds)
-    except OnnxTrainError as e:
-        warn(f"The trainable model was not compared with the original, which onnxruntime cannot run: {e}")
-        return {}
-    return found if key is None else _ANSWERS.keep(key, found)
-
-
-def _run_as_it_came(original: bytes, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the outputs of an ONNX model by plain onnxruntime, for rows in batches of the model's size."""
-    proto = onnx.load_model_from_string(original)
-    held = {i.name for i in proto.graph.initializer}
-    types = {v.name: v.type.tensor_type.elem_type for v in proto.graph.input if v.name not in held}
-    typed = {name: _cast(rows, types[name]) for name, rows in feeds.items() if name in types}
-    n = len(next(iter(typed.values())))
-    size = batch_size(proto) or n
-    rows = np.arange(-(-n // size) * size) % n  # batches of equal size; the last one repeats rows
-    weights = graph.held_by_name(proto)
-    session = _session_of(
-        graph.initializers_as_inputs(proto, list(weights)).SerializeToString() if weights else original
-    )
-    names = [o.name for o in session.get_outputs()]
-    pieces = ({k: x[batch] for k, x in typed.items()} for batch in rows.reshape(-1, size))
-    parts = [run_session(session, {**some, **weights}, names) for some in pieces]
-    return {name: _joined([_as_array(y) for y in ys], n) for name, *ys in zip(names, *parts, strict=True)}
-
-
-def _session_of(original: bytes) -> Any:
-    """Return a session on an ONNX model, converted to our opset if onnxruntime does not support its own."""
-    try:
-        return open_session(original, "cpu", 1, thorough=False)
-    except ModelError:
-        return open_session(graph.save(graph.load(original)), "cpu", 1, thorough=False)
-
-
-def _is_rough(original: bytes) -> bool:
-    """Whether the probabilities of an ONNX model come from libsvm, whose pairwise iteration ends early."""
-    nodes = onnx.load_model_from_string(original).graph.node
-    given = [a for node in nodes if node.op_type == "SVMClassifier" for a in node.attribute]
-    return any(a.name == "prob_a" and len(a.floats) > 0 for a in given)
-
-
-def _cast(rows: np.ndarray, element: int) -> np.ndarray:
-    dtype = onnx.helper.tensor_dtype_to_np_dtype(element)
-    return rows if dtype.kind == "O" else rows.astype(dtype, copy=False)
-
-
-def _joined(parts: list[np.ndarray], n: int) -> np.ndarray:
-    return parts[0] if parts[0].ndim == 0 or len(parts) == 1 else np.concatenate(parts)[:n]
-
-
-def _as_array(found: Any) -> np.ndarray:
-    """Return an output as an array; dictionaries of ZipMap become rows of their values."""
-    if isinstance(found, list) and found and isinstance(found[0], dict):
-        return np.array([list(row.values()) for row in found])
-    return np.asarray(found)
-
-
-# -------------------------------------------------------------- agreement
 
 
 def check_start(
@@ -288,24 +183,6 @@ def check_start(
     return model.source.agreed[how]
 
 
-def warn_of_means(model: TrainedModel, X: Features) -> None:
-    """Warn of rows whose prediction cannot be the mean that the loss takes it for: it is zero or negative."""
-    objective, read = model.objective, model.source.model
-    loss = find_loss(objective.loss, dict(objective.loss_params), classifies=objective.classifies)
-    if loss.prediction is not Prediction.LOG_MEAN or read.link is Link.EXP:
-        return
-    feeds = model.form.feeds(some_rows(X, WORK if model.positional else 0.0), read)
-    feeds = {name: dense(x, read.features[name]) for name, x in feeds.items()}
-    means = model.run_once(feeds, [read.output])[read.output]
-    n_rows = int((means.reshape(len(means), -1) <= 0).any(axis=1).sum())
-    if n_rows:
-        warn(
-            f"loss={objective.loss!r} interprets the output {read.output!r} as a mean, but it is zero or negative in "
-            f"{n_rows} of {len(means)} rows, which have no gradient. Use a model with positive predictions: "
-            "PoissonRegressor, GammaRegressor, TweedieRegressor, or a network that ends in Exp or Softplus."
-        )
-
-
 def _with_room(model: TrainedModel, X: Features, target: tuple[int, ...]) -> Features:
     """Return rows whose outputs are small enough to compare; check the output axes on one row and on two rows.
 
@@ -317,15 +194,7 @@ def _with_room(model: TrainedModel, X: Features, target: tuple[int, ...]) -> Fea
         The positions of the output differ from those of labels of this shape.
     """
     output, layout = model.source.model.output, model.layout
-    two, one = (_shape_on(model, take(X, np.array(rows))) for rows in ([0, -1], [0]))
-    if (two[:1], one[:1]) != ((2,), (1,)):
-        moved = [axis for axis, sizes in enumerate(zip(two, one, strict=True)) if sizes == (2, 1)]
-        rows_are = f", so the rows are on axis {moved[0]}" if len(moved) == 1 else ""
-        raise ModelError(
-            f"The first axis of the output {output!r} must be the rows, but its shape is {one} for one row and {two} "
-            f"for two{rows_are}. Export the model with batch_first=True in its recurrent layers, or let it return "
-            "result.transpose(0, 1)."
-        )
+    one = check_first_axis(model, X)
     positions = tuple(size for axis, size in enumerate(one) if axis not in (0, layout.class_axis))
     if positions != target:
         raise DataError(
@@ -346,26 +215,20 @@ def _of_next_token(positions: tuple[int, ...], target: tuple[int, ...]) -> str:
     )
 
 
-def _shape_on(model: TrainedModel, X: Features) -> tuple[int, ...]:
-    """Return the shape of the output for the given rows."""
-    output = model.source.model.output
-    return model.run_once(model.form.feeds(X, model.source.model), [output])[output].shape
-
-
 def _compare_start(model: TrainedModel, X: Features, decoder: LabelDecoder | None, how: Hashable) -> _Verdict:
     source, read = model.source, model.source.model
     of_libsvm = source.original is None and is_classifier(source.estimator) and is_approximate(source.estimator)
     work = multiplications(model.objective.model) if source.original is not None or of_libsvm else 0.0
     rows = _many_rows(X, work) if of_libsvm else some_rows(X, work)
     feeds = _feeds(model, rows)
-    key = _fingerprint([read.onnx, source.original or b""], feeds, how)
+    key = fingerprint([read.onnx, source.original or b""], feeds, how)
     known = None if key is None else AGREED.find(key)
     if known is not None:
         return known
     if source.original is not None:
         found = _results(model, feeds)
         verdict = _Verdict(True, _compare_with_onnx(model, found, feeds, decoder))
-        _check_rows_alone(model, found, feeds)
+        check_rows_alone(model, found, feeds)
     else:
         answers = {"X": _as_float64(rows)} if of_libsvm else source.answers
         verdict = _compare_with_estimator(model, feeds, X, decoder, answers)
@@ -408,72 +271,6 @@ def _compare_with_estimator(
     return _compare_with_classifier(model, found, ask, decoder)
 
 
-def _check_rows_alone(model: TrainedModel, found: Mapping[str, np.ndarray], feeds: Mapping[str, np.ndarray]) -> None:
-    """Raise a ModelError if the result for a row depends on the other rows of its batch, or on their number."""
-    output = model.source.model.output
-    n = len(found[output])
-    if n < 2:
-        return
-    first = (n - n // 2 + 1) // 2  # rows before these and, with three or more rows, rows after them
-    largest = int(np.argmax(np.nan_to_num(np.abs(found[output]).reshape(n, -1)).max(axis=1)))
-    for rows in {(first, first + n // 2), (largest, largest + 1)}:
-        some = slice(*rows)
-        try:
-            alone = model.run_once({name: x[some] for name, x in feeds.items()}, [output])[output]
-        except DataError:  # the file may not accept a single row
-            continue
-        expected = found[output][some]
-        if alone.size == expected.size:
-            _check_alone(model, alone.reshape(expected.shape), expected)
-
-
-def _check_alone(model: TrainedModel, alone: np.ndarray, expected: np.ndarray) -> None:
-    """Compare results for some rows alone with those for the same rows among others."""
-    largest = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
-    if np.allclose(alone, expected, rtol=0, atol=_MIXED * largest, equal_nan=True):
-        return
-    original = onnx.load_model_from_string(model.source.rows_first())
-    of_batch = scales_of_batches(original)
-    has_steps = of_batch or activation_bits(original)
-    if has_steps and np.allclose(alone, expected, rtol=0, atol=_MIXED_STEPS * largest, equal_nan=True):
-        return
-    if drawn := _random_numbers(original):
-        raise ModelError(f"The output {model.source.model.output!r} of a row is random. {drawn}")
-    another_axis = (
-        "If the rows of an input are on another axis, set batch_axis={name: axis}. The steps of one sequence are not "
-        "rows. Export a network in evaluation mode."
-    )
-    raise ModelError(
-        f"The output {model.source.model.output!r} of a row depends on the other rows of its batch or on their number, "
-        f"but batches are drawn at random. {of_batch or _softmax_of_rows(original) + another_axis}"
-    )
-
-
-def _random_numbers(onx: onnx.ModelProto) -> str:
-    """Name a node with random results, and the remedy, for a message; empty if there is none."""
-    nodes = graph.nodes_in(onx.graph.node)
-    training = ("Dropout", 3)  # its third input is the mode
-    found = next((n for n in nodes if n.op_type in _RANDOM or (n.op_type, len(n.input)) == training), None)
-    if found is None:
-        return ""
-    return (
-        f"{found.op_type} (node {found.name!r}) draws other numbers in each run. Export the network in evaluation "
-        "mode, or make the random numbers an input."
-    )
-
-
-def _softmax_of_rows(onx: onnx.ModelProto) -> str:
-    """Return the remedy if a Softmax may normalize over the rows; else ""."""
-    softmaxes = (node for node in graph.nodes_in(onx.graph.node) if node.op_type in ("Softmax", "LogSoftmax"))
-    found = next((node for node in softmaxes if any(a.name == "axis" and a.i == 0 for a in node.attribute)), None)
-    if found is None:
-        return ""
-    return (
-        f"The {found.op_type} that computes {found.output[0]!r} is over axis 0. If this is the axis of the rows, use "
-        "the last axis instead, as dim=-1 in PyTorch. "
-    )
-
-
 def _compare_with_onnx(
     model: TrainedModel,
     found: Mapping[str, np.ndarray],
@@ -482,7 +279,7 @@ def _compare_with_onnx(
 ) -> tuple[str, ...]:
     """Compare outputs on some rows with those of the user's ONNX model; return warnings."""
     original, name = model.source.rows_first(), model.source.model.output
-    expected, rough, steps = answers_of_onnx(original, feeds), _is_rough(original), _quantized_steps(original)
+    expected, rough, steps = answers_of_onnx(original, feeds), is_rough(original), quantized_steps(original)
     if name in expected:
         _check_values(
             f"the output {name!r}",
@@ -513,19 +310,13 @@ def _compare_with_onnx(
 
 
 def _remedy_of_file(original: onnx.ModelProto) -> str:
-    return lost_outputs(original) or _random_numbers(original) or _OTHER_OUTPUT
+    return lost_outputs(original) or random_numbers(original) or _OTHER_OUTPUT
 
 
 def _are_opposites(scores: np.ndarray, original: bytes) -> bool:
     """Whether the two columns of scores are -d and d, in a file of skl2onnx."""
     opposite = bool(scores.any()) and np.array_equal(scores[:, :1], -scores[:, 1:])
     return opposite and onnx.load_model_from_string(original).producer_name == "skl2onnx"
-
-
-def _quantized_steps(original: bytes) -> float:
-    """Return how much a quantized model may differ, relative to the largest value; 0 for other models."""
-    bits = activation_bits(onnx.load_model_from_string(original))
-    return _STEPS * 2.0 / 2**bits if bits else 0.0
 
 
 def _are_minus_probabilities(found: np.ndarray) -> bool:

@@ -22,7 +22,7 @@ from onnxtrain.convert.head import head_weights
 from onnxtrain.convert.learned import thawed
 from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.errors import ConversionError, DataError, OnnxTrainError, warn
-from onnxtrain.estimators.agreement import check_start, warn_of_means
+from onnxtrain.estimators.agreement import check_start
 from onnxtrain.estimators.arrays import as_array, as_data_error, not_nullable
 from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.constraints import is_set
@@ -30,7 +30,7 @@ from onnxtrain.estimators.division import divisions, is_divisible, refusal
 from onnxtrain.estimators.fit_data import check_first_rows, check_rows, given, hold_out
 from onnxtrain.estimators.frames import InputForm, Rows, check_kind, holds_halves, is_rounded, warn_of_unknown
 from onnxtrain.estimators.lora import LoRA, adapted
-from onnxtrain.estimators.output_kind import settled
+from onnxtrain.estimators.output_kind import settled, warn_of_means
 from onnxtrain.estimators.positions import warn_of_same_tokens
 from onnxtrain.estimators.preprocessing import (
     PreprocessedForm,

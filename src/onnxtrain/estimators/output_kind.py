@@ -1,4 +1,7 @@
-"""How an output is read if the graph leaves it open: rows show its columns and whether it is a probability."""
+"""How an output is read if the graph leaves it open.
+
+Rows show its columns, and whether it holds scores, probabilities or means.
+"""
 
 from __future__ import annotations
 
@@ -16,12 +19,14 @@ from onnxtrain.estimators.agreement import SUM, WORK, some_rows
 from onnxtrain.estimators.frames import InputForm
 from onnxtrain.estimators.protocols import Features
 from onnxtrain.estimators.source import Source
-from onnxtrain.estimators.trained import run_rows
+from onnxtrain.estimators.trained import TrainedModel, run_rows
+from onnxtrain.losses import Prediction, find_loss
 from onnxtrain.losses.link import Link
 from onnxtrain.losses.outputs import find_columns
 from onnxtrain.losses.ranges import range_of
 from onnxtrain.runtime.device import find_device
 from onnxtrain.runtime.session import Place
+from onnxtrain.training.data import dense
 from onnxtrain.training.model import Reading, TrainableModel
 
 
@@ -43,6 +48,24 @@ def settled(source: Source, X: Features, form: InputForm, reading: Reading) -> S
     if not reading.needs_rows(source.model):
         return source
     return replace(source, model=_of_known_kind(source.model, found, reading))
+
+
+def warn_of_means(model: TrainedModel, X: Features) -> None:
+    """Warn of rows whose prediction cannot be the mean that the loss takes it for: it is zero or negative."""
+    objective, read = model.objective, model.source.model
+    loss = find_loss(objective.loss, dict(objective.loss_params), classifies=objective.classifies)
+    if loss.prediction is not Prediction.LOG_MEAN or read.link is Link.EXP:
+        return
+    feeds = model.form.feeds(_few_rows(X, read), read)
+    feeds = {name: dense(x, read.features[name]) for name, x in feeds.items()}
+    means = model.run_once(feeds, [read.output])[read.output]
+    n_rows = int((means.reshape(len(means), -1) <= 0).any(axis=1).sum())
+    if n_rows:
+        warn(
+            f"loss={objective.loss!r} interprets the output {read.output!r} as a mean, but it is zero or negative in "
+            f"{n_rows} of {len(means)} rows, which have no gradient. Use a model with positive predictions: "
+            "PoissonRegressor, GammaRegressor, TweedieRegressor, or a network that ends in Exp or Softplus."
+        )
 
 
 def _few_rows(X: Features, model: TrainableModel) -> Features:

@@ -1,0 +1,114 @@
+"""A row of the output must belong to one row of the input and must not depend on the other rows of its batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx
+
+from onnxtrain import graph
+from onnxtrain.convert.quantized import activation_bits, scales_of_batches
+from onnxtrain.errors import DataError, ModelError
+from onnxtrain.estimators.protocols import Features, take
+from onnxtrain.estimators.trained import TrainedModel
+
+#: A result that changes by more with the other rows of the batch depends on them. Rounding changes it by less than the
+#: first if the graph agrees with the original, dynamic quantization of activations by less than the second.
+_MIXED, _MIXED_STEPS = 1e-2, 0.1
+
+#: Operators whose results are random.
+_RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+
+
+def check_first_axis(model: TrainedModel, X: Features) -> tuple[int, ...]:
+    """Return the shape of the output for one row.
+
+    Raises
+    ------
+    ModelError
+        The first axis of the output is not that of the rows.
+    """
+    output = model.source.model.output
+    two, one = (_shape_on(model, take(X, np.array(rows))) for rows in ([0, -1], [0]))
+    if (two[:1], one[:1]) != ((2,), (1,)):
+        moved = [axis for axis, sizes in enumerate(zip(two, one, strict=True)) if sizes == (2, 1)]
+        rows_are = f", so the rows are on axis {moved[0]}" if len(moved) == 1 else ""
+        raise ModelError(
+            f"The first axis of the output {output!r} must be the rows, but its shape is {one} for one row and {two} "
+            f"for two{rows_are}. Export the model with batch_first=True in its recurrent layers, or let it return "
+            "result.transpose(0, 1)."
+        )
+    return one
+
+
+def _shape_on(model: TrainedModel, X: Features) -> tuple[int, ...]:
+    """Return the shape of the output for the given rows."""
+    output = model.source.model.output
+    return model.run_once(model.form.feeds(X, model.source.model), [output])[output].shape
+
+
+def check_rows_alone(model: TrainedModel, found: Mapping[str, np.ndarray], feeds: Mapping[str, np.ndarray]) -> None:
+    """Raise a ModelError if the result for a row depends on the other rows of its batch, or on their number."""
+    output = model.source.model.output
+    n = len(found[output])
+    if n < 2:
+        return
+    first = (n - n // 2 + 1) // 2  # rows before these and, with three or more rows, rows after them
+    largest = int(np.argmax(np.nan_to_num(np.abs(found[output]).reshape(n, -1)).max(axis=1)))
+    for rows in {(first, first + n // 2), (largest, largest + 1)}:
+        some = slice(*rows)
+        try:
+            alone = model.run_once({name: x[some] for name, x in feeds.items()}, [output])[output]
+        except DataError:  # the file may not accept a single row
+            continue
+        expected = found[output][some]
+        if alone.size == expected.size:
+            _check_alone(model, alone.reshape(expected.shape), expected)
+
+
+def _check_alone(model: TrainedModel, alone: np.ndarray, expected: np.ndarray) -> None:
+    """Compare results for some rows alone with those for the same rows among others."""
+    largest = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
+    if np.allclose(alone, expected, rtol=0, atol=_MIXED * largest, equal_nan=True):
+        return
+    original = onnx.load_model_from_string(model.source.rows_first())
+    of_batch = scales_of_batches(original)
+    has_steps = of_batch or activation_bits(original)
+    if has_steps and np.allclose(alone, expected, rtol=0, atol=_MIXED_STEPS * largest, equal_nan=True):
+        return
+    if drawn := random_numbers(original):
+        raise ModelError(f"The output {model.source.model.output!r} of a row is random. {drawn}")
+    another_axis = (
+        "If the rows of an input are on another axis, set batch_axis={name: axis}. The steps of one sequence are not "
+        "rows. Export a network in evaluation mode."
+    )
+    raise ModelError(
+        f"The output {model.source.model.output!r} of a row depends on the other rows of its batch or on their number, "
+        f"but batches are drawn at random. {of_batch or _softmax_of_rows(original) + another_axis}"
+    )
+
+
+def random_numbers(onx: onnx.ModelProto) -> str:
+    """Name a node with random results, and the remedy, for a message; empty if there is none."""
+    nodes = graph.nodes_in(onx.graph.node)
+    training = ("Dropout", 3)  # its third input is the mode
+    found = next((n for n in nodes if n.op_type in _RANDOM or (n.op_type, len(n.input)) == training), None)
+    if found is None:
+        return ""
+    return (
+        f"{found.op_type} (node {found.name!r}) draws other numbers in each run. Export the network in evaluation "
+        "mode, or make the random numbers an input."
+    )
+
+
+def _softmax_of_rows(onx: onnx.ModelProto) -> str:
+    """Return the remedy if a Softmax may normalize over the rows; else ""."""
+    softmaxes = (node for node in graph.nodes_in(onx.graph.node) if node.op_type in ("Softmax", "LogSoftmax"))
+    found = next((node for node in softmaxes if any(a.name == "axis" and a.i == 0 for a in node.attribute)), None)
+    if found is None:
+        return ""
+    return (
+        f"The {found.op_type} that computes {found.output[0]!r} is over axis 0. If this is the axis of the rows, use "
+        "the last axis instead, as dim=-1 in PyTorch. "
+    )
