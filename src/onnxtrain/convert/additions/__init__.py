@@ -4,7 +4,9 @@ from onnxtrain.convert.additions import (  # noqa: F401  (imported for the conve
     calibration,
     chains,
     gaussian_process,
+    imputation,
     kernels,
     linear,
     neighbors,
+    transformations,
 )

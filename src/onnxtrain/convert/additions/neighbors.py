@@ -13,7 +13,7 @@ from sklearn.neighbors import KNeighborsRegressor, NearestCentroid, RadiusNeighb
 
 from onnxtrain.convert.additions.kernels import RowsWith
 from onnxtrain.convert.custom import Nodes, addition, built_in
-from onnxtrain.convert.repairs.table import Converter, repair
+from onnxtrain.convert.repairs.table import Converter, repair, replaced
 from onnxtrain.errors import ConversionError
 
 if TYPE_CHECKING:
@@ -82,8 +82,7 @@ def of_dense_rows(convert: Converter, scope: Scope, operator: Operator, containe
     exactly the radius, and gives a fitted row the mean of its neighbours with any weights. Equal fitted rows raise a
     ConversionError: it is arbitrary which of their targets are trained.
     """
-    original = operator.raw_operator
-    model = operator.raw_operator = copy.copy(original)
+    model = copy.copy(operator.raw_operator)
     if scipy.sparse.issparse(model._fit_X):
         model._fit_X = _dense(model._fit_X)
     if isinstance(model, KNeighborsRegressor):
@@ -93,10 +92,8 @@ def of_dense_rows(convert: Converter, scope: Scope, operator: Operator, containe
     own = model.weights == "distance" or (model.weights == "uniform" and isinstance(model, RadiusNeighborsRegressor))
     euclidean = model.effective_metric_ == "euclidean" and isinstance(model._fit_X, np.ndarray)
     write = _OF_NEIGHBOURS.convert if own and euclidean else convert
-    try:
+    with replaced(operator, model):
         write(scope, operator, container)
-    finally:
-        operator.raw_operator = original
 
 
 def _check_distinct(rows: Any) -> None:

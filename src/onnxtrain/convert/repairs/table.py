@@ -5,7 +5,8 @@ The table applies only to conversions of onnxtrain; skl2onnx's own tables are no
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -54,3 +55,14 @@ def repair(*kinds: type, shapes: Callable[[Any], None] | None = None) -> Callabl
         return function
 
     return decorate
+
+
+@contextmanager
+def replaced(operator: Any, estimator: Any) -> Iterator[None]:
+    """Let converters read another object in place of the fitted one of an operator, within a context."""
+    original = operator.raw_operator
+    operator.raw_operator = estimator
+    try:
+        yield
+    finally:
+        operator.raw_operator = original

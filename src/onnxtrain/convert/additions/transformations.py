@@ -1,0 +1,162 @@
+"""PowerTransformer, and the inverse transformation of the target in TransformedTargetRegressor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx_ir as ir
+from sklearn.base import BaseEstimator
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MaxAbsScaler,
+    MinMaxScaler,
+    PowerTransformer,
+    RobustScaler,
+    StandardScaler,
+)
+
+from onnxtrain.convert.custom import Nodes, addition
+from onnxtrain.convert.repairs.table import ADDITIONS, Addition, Converter, repair
+from onnxtrain.errors import ConversionError
+
+if TYPE_CHECKING:
+    from skl2onnx.common._container import ModelComponentContainer
+    from skl2onnx.common._topology import Operator, Scope
+
+
+def _powers(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
+    r"""Return the Yeo-Johnson or the Box-Cox transformation.
+
+    .. math::
+
+        y = \frac{(x_+ + 1)^\lambda - 1}{\lambda} - \frac{(x_- + 1)^{2 - \lambda} - 1}{2 - \lambda},
+        \qquad y = \frac{x^\lambda - 1}{\lambda}
+    """
+    exponents = op.Identity(estimator.lambdas_)
+
+    def power(x: ir.Value, exponent: ir.Value) -> ir.Value:
+        return op.Div(op.Sub(op.Pow(x, exponent), 1.0), exponent)
+
+    if estimator.method == "box-cox":
+        y = power(X, exponents)
+    else:
+        positive = power(op.Add(op.Relu(X), 1.0), exponents)
+        y = op.Sub(positive, power(op.Add(op.Relu(op.Neg(X)), 1.0), op.Sub(2.0, exponents)))
+    if not estimator.standardize:
+        return y
+    return op.Div(op.Sub(y, estimator._scaler.mean_), estimator._scaler.scale_)
+
+
+_POWERS = addition(_powers)
+
+
+@repair(PowerTransformer)
+def without_nan(convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
+    """Compute powers of positive values only; exponents that give a logarithm are left to skl2onnx."""
+    exponents = operator.raw_operator.lambdas_
+    own = np.all(exponents != 0) and np.all(exponents != 2)
+    write = _POWERS.convert if own else convert
+    write(scope, operator, container)
+
+
+# -------------------------------------------------- TransformedTargetRegressor
+
+
+def _shapes(operator: Operator) -> None:
+    from skl2onnx.common.data_types import FloatTensorType
+
+    operator.outputs[0].type = FloatTensorType([None, None])
+
+
+def _transformed_target(scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
+    from skl2onnx._supported_operators import sklearn_operator_name_map
+    from skl2onnx.common.data_types import FloatTensorType
+
+    model = operator.raw_operator
+    inner = scope.declare_local_operator(sklearn_operator_name_map[type(model.regressor_)], model.regressor_)
+    inner.inputs = operator.inputs
+    y = scope.declare_local_variable("transformed_target", FloatTensorType([None, None]))
+    inner.outputs.append(y)
+
+    def node(op_type: str, *inputs: str | np.ndarray, output: str | None = None) -> str:
+        names = [x if isinstance(x, str) else constant(x) for x in inputs]
+        output = output or scope.get_unique_variable_name("target")
+        container.add_node(op_type, names, [output], name=scope.get_unique_operator_name(op_type), op_version=14)
+        return output
+
+    def constant(array: np.ndarray) -> str:
+        name = scope.get_unique_variable_name("inverse")
+        container.add_initializer(name, 1, list(array.shape), array.astype(np.float32).ravel().tolist())
+        return name
+
+    name = y.onnx_name
+    for op_type, array in _inverse(model.transformer_):
+        name = node(op_type, name, *([] if array is None else [array]))
+    if isinstance(model.transformer_, PowerTransformer):
+        name = _inverse_power(node, model.transformer_, name)
+    node("Identity", name, output=operator.outputs[0].full_name)
+
+
+def _inverse_power(node: Callable[..., str], transformer: PowerTransformer, t: str) -> str:
+    r"""Invert the Yeo-Johnson or the Box-Cox transformation.
+
+    .. math::
+
+        y = (\lambda t_+ + 1)^{1 / \lambda} - (1 + (2 - \lambda) t_-)^{1 / (2 - \lambda)},
+        \qquad y = (\lambda t + 1)^{1 / \lambda}
+    """
+
+    def root(x: str, exponents: np.ndarray) -> str:
+        return node("Pow", node("Add", node("Mul", x, exponents), _ONE), 1 / exponents)
+
+    exponents = transformer.lambdas_
+    if transformer.method == "box-cox":
+        return root(t, exponents)
+    return node("Sub", root(node("Relu", t), exponents), root(node("Relu", node("Neg", t)), 2 - exponents))
+
+
+def _inverse(transformer: BaseEstimator) -> Iterator[tuple[str, np.ndarray | None]]:
+    """Yield the nodes, an operator and a constant each, that invert the transformation of y."""
+    kind = type(transformer)  # subclasses are replaced before, see _of_known_class
+    if kind is StandardScaler:
+        yield from _moved(transformer.scale_, transformer.mean_ if transformer.with_mean else None)
+    elif kind is RobustScaler:
+        yield from _moved(transformer.scale_, transformer.center_)
+    elif kind is MinMaxScaler:
+        yield from (("Sub", transformer.min_), ("Div", transformer.scale_))
+    elif kind is MaxAbsScaler:
+        yield ("Mul", transformer.scale_)
+    elif kind is PowerTransformer and not np.isin(transformer.lambdas_, [0, 2]).any():
+        yield from _inverse(transformer._scaler) if transformer.standardize else ()
+    elif kind is FunctionTransformer and transformer.inverse_func in _FUNCTIONS and not transformer.inv_kw_args:
+        yield from _FUNCTIONS[transformer.inverse_func]
+    else:
+        what = getattr(transformer, "inverse_func", None) or kind.__name__
+        raise ConversionError(
+            f"TransformedTargetRegressor: {what} of the target cannot be inverted in ONNX. Train the inner regressor: "
+            "TransformedTargetRegressor(OrtGradientRegressor(fitted.regressor_), transformer=...)."
+        )
+
+
+def _moved(scale: np.ndarray | None, mean: np.ndarray | None) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the nodes that scale and shift by the learned attributes of a scaler; None has no effect."""
+    yield from ((op_type, x) for op_type, x in (("Mul", scale), ("Add", mean)) if x is not None)
+
+
+_ONE = np.ones(1)
+
+#: The nodes of each supported inverse_func.
+_FUNCTIONS: dict[Any, list[tuple[str, np.ndarray | None]]] = {
+    None: [],
+    np.exp: [("Exp", None)],
+    np.log: [("Log", None)],
+    np.expm1: [("Exp", None), ("Sub", _ONE)],
+    np.log1p: [("Add", _ONE), ("Log", None)],
+    np.sqrt: [("Sqrt", None)],
+    np.square: [("Pow", 2 * _ONE)],
+}
+
+ADDITIONS[TransformedTargetRegressor] = Addition(_transformed_target, _shapes)
