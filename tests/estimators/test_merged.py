@@ -10,6 +10,7 @@ import pytest
 
 from onnxtrain import OrtGradientRegressor
 from onnxtrain.convert.padding import padding_rows
+from onnxtrain.errors import ModelError
 
 rng = np.random.default_rng(0)
 X, Y = (rng.normal(size=(20, 3)).astype(np.float32) for _ in range(2))
@@ -443,6 +444,9 @@ WEIGHTS = {
     "a row of zeros": W * np.array([[1], [0], [1]]),
 }
 
+#: The polynomials 1, x, x² at equal steps.
+POLYNOMIALS = (np.linspace(0, 0.9, 5) ** np.arange(3)[:, None]).astype(np.float32)
+
 #: Matrices that a module holds as buffers, which a file of dynamo=False does not say.
 GRAPH = np.array([[2, 1, 0], [1, 1, 1], [0, 1, 2]], np.float32)
 FIXED = {
@@ -561,6 +565,31 @@ LACKING = {
         )
         for name, array in FIXED.items()
     },
+    "polynomials in rows": (
+        network("A = MatMul(X, P) B = Tanh(A) Y = MatMul(B, W)", P=POLYNOMIALS, W=np.resize(W, (5, 3))),
+        r"^P may be buffers, ",
+    ),
+    "polynomials in columns": (
+        network("A = MatMul(X, W) B = Tanh(A) Y = MatMul(B, P)", P=POLYNOMIALS.T, W=np.resize(W, (3, 5))),
+        r"^P may be buffers, ",
+    ),
+    "a grid of three steps, or thresholds": (
+        network("A = MatMul(X, W) B = Sub(A, g) Y = MatMul(B, V)", W=W, V=U, g=np.arange(3, dtype=np.float32)),
+        r"^g may be buffers, ",
+    ),
+    "zeros added to the output": (
+        network('A = MatMul(X, W) Y = Add(A, "onnx::Add_3")', **{"W": W, "onnx::Add_3": ZEROS[None]}),
+        r"^onnx::Add_3 may be buffers, .* set weights_to_train=\['-onnx::Add_3'\]",
+    ),
+    "a grid of many steps": (
+        network(
+            "A = MatMul(X, W) B = Sub(A, g) C = Tanh(B) Y = MatMul(C, V)",
+            W=np.resize(W, (3, 6)),
+            g=np.linspace(0, 1, 6, dtype=np.float32),
+            V=np.resize(U, (6, 3)),
+        ),
+        r"^g have equal steps like a fixed grid, and are not trained\. .* list them in weights_to_train ",
+    ),
     **{
         f"positions that may be frozen, of {len(shape)} axes": (
             of_dynamo(
@@ -738,3 +767,11 @@ def test_a_table_that_is_read_at_constant_indices_is_no_embedding():
 def test_tables_of_every_type_have_a_row_for_padding(dtype):
     table = (W * np.array([[1], [0], [1]])).astype(dtype)
     assert padding_rows(network(READ, W=table, U=U)) == {"E": 1}
+
+
+def test_a_faulty_file_of_pytorch_has_a_remedy():
+    onx = network("A = MatMul(X, W) B = Add(A, c) Y = MatMul(B, U)", W=W, U=U, c=V[:, :2])
+    with pytest.raises(
+        ModelError, match=r"^Add\(.*\) is not valid: .*onnxruntime cannot run them either\. .*dynamo=True"
+    ):
+        fitted(onx)

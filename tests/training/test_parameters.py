@@ -207,6 +207,11 @@ ROWS = {
         {"table": waves(8, 3), "V": normal(48, 1)},
         {"table"},
     ),
+    "sines of positions, transposed": (
+        "A = MatMul(X, table) Y = MatMul(A, V)",
+        {"table": waves(8, 2).T, "V": normal(8, 1)},
+        {"table"},
+    ),
     "learned positions": (
         "Z = Add(X, table) F = Flatten(Z) Y = MatMul(F, V)",
         {"table": normal(8, 6) / 3, "V": normal(48, 1)},
@@ -221,6 +226,19 @@ ROWS = {
         "A = MatMul(X, f) S = Sin(A) C = Cos(A) H = Concat<axis = 1>(S, C) Y = MatMul(H, V)",
         {"f": 10.0 ** -np.arange(4)[None], "V": normal(8, 1)},
         {"f"},
+    ),
+    **{
+        f"frequencies that are {name}": (
+            "A = Mul(X, f) S = Sin(A) C = Cos(A) H = Concat<axis = 1>(S, C) Y = MatMul(H, V)",
+            {"f": f, "V": normal(8, 1)},
+            {"f"},
+        )
+        for name, f in {"powers of 2": np.pi * 2.0 ** np.arange(4), "multiples": np.pi * np.arange(1, 5)}.items()
+    },
+    "factors that are powers of 2": (
+        "A = Mul(X, f) S = Tanh(A) Y = MatMul(S, V)",
+        {"f": 2.0 ** np.arange(4), "V": normal(4, 1)},
+        set(),
     ),
     "centers at equal steps": (
         "H = MatMul(X, W) D = Sub(H, g) S = Mul(D, D) N = Neg(S) E = Exp(N) Y = MatMul(E, V)",

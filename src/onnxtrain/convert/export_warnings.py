@@ -10,10 +10,10 @@ import numpy as np
 import onnx
 
 from onnxtrain import graph
-from onnxtrain.convert.dynamo import Module, Taken, holder_of, taken_by_nodes
+from onnxtrain.convert.dynamo import Module, Taken, held_by_module, holder_of, taken_by_nodes
+from onnxtrain.convert.fixed_values import are_even_steps, are_sines, has_even_steps
 from onnxtrain.convert.merged import ambiguous_copies, begins_so
 from onnxtrain.convert.padding import padding_rows
-from onnxtrain.convert.sines import are_sines
 from onnxtrain.convert.tied_weights import folded_from, is_computed
 
 #: Sums and products that the optimizer drops if the other operand is the scalar 0 or 1.
@@ -57,6 +57,16 @@ def remarks(onx: onnx.ModelProto, trained: Collection[str], others: Collection[s
         return []
     module = Module(onx)
     return [*_on_dynamo(module, trained), *_on_script(onx, module, trained, others)]
+
+
+def remedy_of_faulty_file(onx: onnx.ModelProto, error: str) -> str:
+    """Return the remedy for a file whose nodes contradict each other, if it is of torch.onnx.export(dynamo=False)."""
+    if onx.producer_name != "pytorch" or "ShapeInferenceError" not in error or held_by_module(onx) or folded_from(onx):
+        return ""
+    return (
+        "torch.onnx.export(..., dynamo=False) writes such nodes for some modules, and onnxruntime cannot run them "
+        "either. Use torch.onnx.export(..., dynamo=True)."
+    )
 
 
 def _on_dynamo(module: Module, trained: Collection[str]) -> list[str]:
@@ -126,15 +136,8 @@ def _on_script(onx: onnx.ModelProto, module: Module, trained: Collection[str], o
             "a parameter, according to their values. The results are trained here, but PyTorch trains the parameter. "
             "Use torch.onnx.export(..., dynamo=False, do_constant_folding=False) to keep the parameter."
         )
-    recorded = module.held or folded_from(onx)  # by the dynamo exporter
-    named = [name for name in real if not recorded and not is_computed(name)]
-    if fixed := [name for name in named if _has_values_of_a_constant(graph.array_of(real[name]))]:
-        found.append(
-            f"{_some(fixed)} may be buffers, according to their values, such as filters or the matrix of a graph. They "
-            "are trained here, because torch.onnx.export(..., dynamo=False) does not record buffers. If they are "
-            f"buffers, set weights_to_train={[f'-{name}' for name in fixed]}, or use torch.onnx.export(..., "
-            "dynamo=True, optimize=False), whose file says so."
-        )
+    if not module.held and not folded_from(onx):  # the dynamo exporter records buffers
+        found += _on_buffers(onx, trained, others)
     channels = {i.name for i in onx.graph.initializer if len(i.dims) > 2 and list(i.dims[-2:]) == [1, 1]}
     if scaled := [name for name in others if name in channels - {*trained} and _SCALED.fullmatch(name)]:
         found.append(
@@ -148,6 +151,40 @@ def _on_script(onx: onnx.ModelProto, module: Module, trained: Collection[str], o
             "dynamo=False, do_constant_folding=False) to keep what they come from."
         )
     return found
+
+
+def _on_buffers(onx: onnx.ModelProto, trained: Collection[str], others: Collection[str]) -> list[str]:
+    """Return the warnings for values that may be buffers, or parameters, according to their values."""
+    found = []
+    named = {
+        i.name: i
+        for i in onx.graph.initializer
+        if i.data_type == onnx.TensorProto.FLOAT and i.name in others and not is_computed(i.name)
+    }
+    fixed = [x for x, i in named.items() if x in trained and _has_values_of_a_constant(graph.array_of(i))]
+    if fixed := [*fixed, *(x for x in _zeros_added_to_outputs(onx) if x in trained)]:
+        found.append(
+            f"{_some(fixed)} may be buffers, according to their values, such as filters, grids, the matrix of a graph, "
+            "or zeros that are added to the output. They are trained here, because torch.onnx.export(..., "
+            "dynamo=False) does not record buffers. If they are buffers, set "
+            f"weights_to_train={[f'-{name}' for name in fixed]}, or use torch.onnx.export(..., dynamo=True, "
+            "optimize=False), whose file says so."
+        )
+    if grids := [x for x, i in named.items() if x not in trained and are_even_steps(graph.array_of(i).squeeze())]:
+        found.append(
+            f"{_some(grids)} have equal steps like a fixed grid, and are not trained. If PyTorch trains them, list "
+            "them in weights_to_train along with the other weights, or use torch.onnx.export(..., dynamo=True, "
+            "optimize=False), whose file says so."
+        )
+    return found
+
+
+def _zeros_added_to_outputs(onx: onnx.ModelProto) -> list[str]:
+    """Return the computed values (1, k) of zeros that are added to an output, such as final_logits_bias of BART."""
+    outputs = {o.name for o in onx.graph.output}
+    added = {x for n in onx.graph.node if n.op_type == "Add" and n.output[0] in outputs for x in n.input}
+    values = [i for i in onx.graph.initializer if i.name in added and is_computed(i.name) and i.dims[:1] == [1]]
+    return [i.name for i in values if len(i.dims) > 1 and not graph.array_of(i).any()]
 
 
 def _has_values_of_a_result(array: np.ndarray) -> bool:
@@ -172,17 +209,21 @@ def _has_values_of_a_result(array: np.ndarray) -> bool:
 
 
 def _has_values_of_a_constant(array: np.ndarray) -> bool:
-    """Whether an array has values of a fixed filter or of the matrix of a graph, which no initial weights have.
+    """Whether an array has values of a fixed filter, a grid or the matrix of a graph, which no initial weights have.
 
-    These are integers, entries of each row or column that are positive and add up to 1, and symmetric matrices. Initial
-    weights may be equal, or have one entry that is not 0 in each row, as an identity.
+    These are equal steps, integers, entries of each row or column that are positive and add up to 1, and symmetric
+    matrices. Initial weights may be equal, or have one entry that is not 0 in each row, as an identity.
     """
-    if array.ndim < 2 or not array.size:
+    if not array.size:
         return False
+    if array.size == max(array.shape, default=1):
+        return are_even_steps(array.reshape(-1))
     matrix = array.reshape(len(array), -1)
     some = matrix[:_SAMPLE, :_SAMPLE]
     if np.ptp(some) == 0 or np.count_nonzero(matrix, axis=1).max() < 2:
         return False
+    if has_even_steps(matrix) or has_even_steps(matrix.T):
+        return True
     if np.array_equal(some, np.rint(some)):
         return np.array_equal(matrix, np.rint(matrix))
     if some.min() >= 0 and matrix.min() >= 0 and any(_are_ones(matrix.sum(axis, dtype=np.float64)) for axis in (0, 1)):

@@ -16,7 +16,7 @@ from sklearn.utils import get_tags
 from onnxtrain import graph
 from onnxtrain.convert import Binding
 from onnxtrain.convert.dynamo import Module, settled
-from onnxtrain.convert.export_warnings import remarks
+from onnxtrain.convert.export_warnings import remarks, remedy_of_faulty_file
 from onnxtrain.convert.foreign import batch_size, open_batch, put_back, with_lengths_of
 from onnxtrain.convert.head import with_new_head
 from onnxtrain.convert.learned import is_estimator
@@ -26,7 +26,7 @@ from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.convert.padding import with_padding
 from onnxtrain.convert.quantized import refuse_integer_products, with_master_copies
 from onnxtrain.convert.tied_weights import tied
-from onnxtrain.errors import ParameterError, warn
+from onnxtrain.errors import ModelError, ParameterError, warn
 from onnxtrain.estimators.frames import comes_by_name
 from onnxtrain.estimators.protocols import ArrayLike, Features, Inputs, Model, OnnxModel, is_frame, is_onnx
 from onnxtrain.losses.link import Link
@@ -88,8 +88,13 @@ class Source:
         entrance = Entrance.of(onx) if entrance is None else entrance
         proto = entrance.with_defaults(onx)
         roles = roles_by_exporter(with_own_copies(proto)) | dict.fromkeys(entrance.fixed, Role.BUFFER)
-        plain = rewritten(with_lengths_of(open_batch(entrance.rows_first(proto)), X))
-        model = read_model(plain, reading, roles=roles)
+        try:
+            plain = rewritten(with_lengths_of(open_batch(entrance.rows_first(proto)), X))
+            model = read_model(plain, reading, roles=roles)
+        except ModelError as e:
+            if remedy := remedy_of_faulty_file(proto, str(e)):
+                raise ModelError(f"{e}. {remedy}") from e
+            raise
         keys = graph.keys_of_columns(proto, model.output) if model.classes is None and reading.labels else None
         if keys is not None and len(keys) == model.width:
             model = replace(model, classes=np.array(keys))

@@ -20,7 +20,7 @@ import onnx_ir as ir
 from onnxtrain import graph
 from onnxtrain.autodiff import sources
 from onnxtrain.convert.dynamo import KIND, held_by_module
-from onnxtrain.convert.sines import EQUATIONS, are_sines
+from onnxtrain.convert.fixed_values import EQUATIONS, are_even_steps, are_frequencies, are_sines
 from onnxtrain.convert.tied_weights import folded_from, is_computed
 
 #: The nodes that compute with an initializer, and its operand position.
@@ -91,7 +91,7 @@ _BETWEEN = _CARRIERS | {"Add", "Clip", "Div", "Max", "Min", "Mul", "Sub", "Where
 #: (Swin), -1e4, -65504, -inf.
 _MASKED = 1e2
 
-#: The least number of values of a grid of equal steps.
+#: The least number of equal steps of a fixed grid; fewer may be learned thresholds.
 _STEPS = 5
 
 #: The number of elements of a large array that are examined first, to decide whether to examine all.
@@ -414,8 +414,7 @@ def _is_fixed(w: ir.Value, uses: Uses) -> bool:
         return True
     if array.size < 2:
         return False
-    is_used_so = next((is_used_so for are_so, is_used_so in _FIXED if are_so(array)), None)
-    return is_used_so is not None and all(is_used_so(node) for node, _ in uses)
+    return any(are_so(array) and all(is_used_so(node) for node, _ in uses) for are_so, is_used_so in _FIXED)
 
 
 def _all(array: np.ndarray, holds: Callable[[np.ndarray], np.ndarray]) -> bool:
@@ -461,24 +460,13 @@ def _leads_only_to(ends: Collection[str], value: ir.Value, between: Collection[s
     )
 
 
-def _are_powers(array: np.ndarray) -> bool:
-    """Whether an array is 1, q, q², ... with 0 < q < 1: frequencies of a rotary embedding."""
-    if array.ndim != 1 or array[0] != 1 or not 0 < array[1] < 1:
-        return False
-    return bool(np.allclose(array, array[1] ** np.arange(len(array)), rtol=1e-4, atol=0))
-
-
 def _is_turned(value: ir.Value) -> bool:
     """Whether only the sine and the cosine of a value are used."""
     return _leads_only_to({"Sin", "Cos"}, value, _CARRIERS)
 
 
-def _are_even_steps(array: np.ndarray) -> bool:
-    """Whether an array is a grid of equal steps, such as the centers of radial basis functions."""
-    if array.ndim != 1 or len(array) < _STEPS:
-        return False
-    even = np.linspace(array[0], array[-1], len(array))
-    return array[0] != array[-1] and bool(np.allclose(array, even, rtol=0, atol=1e-6 * np.ptp(array)))
+def _are_centers(array: np.ndarray) -> bool:
+    return len(array) >= _STEPS and are_even_steps(array)
 
 
 def _are_coordinates(array: np.ndarray) -> bool:
@@ -498,12 +486,12 @@ def _is_grid(table: np.ndarray) -> bool:
     return bool((grows ^ stays).all() and once.all())
 
 
-#: Tests for values that are not learned, and for their uses; the first row that fits the values decides, for all uses.
+#: Tests for values that are not learned, and for their uses: all uses must be of the kind.
 _FIXED: tuple[tuple[Callable[[np.ndarray], bool], Callable[[ir.Node], bool]], ...] = (
     (_are_0_and_1, _masks),
     (_are_far, _masks_softmax),
-    (_are_powers, _turns),
-    (_are_even_steps, lambda node: node.op_type == "Sub"),
+    (are_frequencies, _turns),
+    (_are_centers, lambda node: node.op_type == "Sub"),
     (are_sines, lambda node: True),
     (_are_coordinates, lambda node: True),
 )
