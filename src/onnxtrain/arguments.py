@@ -380,6 +380,8 @@ def names_its_arguments(method: Callable[P, R]) -> Callable[P, R]:
             owner = args[0] if args else None
             if unknown or missing or n_given > most or not hasattr(owner, method.__name__):
                 raise ArgumentTypeError(_wrong_call(owner, method.__name__, signature, n_given, kwargs))
+        if n_given == 3 and args[2] is args[3] is not None:
+            raise ArgumentTypeError(_twice(args[0], method.__name__, signature))
         return method(*args, **kwargs)
 
     return checked
@@ -401,6 +403,8 @@ def lists_its_arguments(function: Callable[P, R]) -> Callable[P, R]:
             name = function.__qualname__.removesuffix(".__init__")
             if unknown := [word for word in kwargs if word not in of_kind and len(names) == len(of_kind)]:
                 hint = did_you_mean(unknown[0], names, _OURS | _OF_FUNCTIONS).partition("Known")[0]
+                if name == "plot_graph" and _OF_FUNCTIONS.get(_key(unknown[0]), unknown[0]) == "path":
+                    hint = "To write the picture, use plot_graph(model).save(path). "
                 said = f"{name}: got an unexpected keyword argument {unknown[0]!r}. {hint}"
                 raise ArgumentTypeError(f"{said}{listed}") from None
             remedy = f" Pass {by_name} by name." if by_name and "too many positional" in str(e) else ""
@@ -408,6 +412,16 @@ def lists_its_arguments(function: Callable[P, R]) -> Callable[P, R]:
         return function(*args, **kwargs)
 
     return checked
+
+
+def _twice(owner: object, method: str, signature: _Signature) -> str:
+    """Return the message for a call with one object as the second and as the third argument."""
+    second, third = signature.names[1:3]
+    remedy = " A validation set is passed by name: X_val=..., y_val=..." if "X_val" in signature.names else ""
+    return (
+        f"{type(owner).__name__}.{method} got the same object as {second} and as its third argument, {third}. Leave "
+        f"the third out, or pass it by name, {third}=..., if this is intended.{remedy}"
+    )
 
 
 def _wrong_call(owner: object, method: str, signature: _Signature, n_given: int, kwargs: Iterable[str]) -> str:

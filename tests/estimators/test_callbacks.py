@@ -12,6 +12,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.fixes import parse_version
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain.errors import ArgumentTypeError
 from onnxtrain.training.state import EpochInfo
 
 X, y = load_diabetes(return_X_y=True)
@@ -41,6 +42,28 @@ def test_a_function_is_told_and_may_stop(params):
     if params["solver"] == "adam":
         assert sorted(info.time for info in seen) == [info.time for info in seen]
         assert {info.learning_rate for info in seen} == {1e-3}
+
+
+@pytest.mark.parametrize("params", SOLVERS, ids=IDS)
+def test_the_estimator_predicts_with_the_weights_of_the_epoch_in_a_callback(params):
+    model = OrtGradientRegressor(init="random", max_iter=3, random_state=0, **params)
+    told = []
+
+    def tell(info):
+        told.append((model.predict(X), dict(model.weights_), model.n_iter_, len(model.history_)))
+
+    for _ in range(2):  # of a fit and of another one, in which the estimator has earlier weights
+        told.clear()
+        model.fit(X, y, callback=tell)
+        assert [n for _, _, n, _ in told] == [epochs for *_, epochs in told] == list(range(1, len(told) + 1))
+        assert not np.array_equal(told[0][0], told[1][0])
+        np.testing.assert_array_equal(told[-1][0], model.predict(X))
+
+
+def test_a_function_is_told_where_to_go():
+    if hasattr(OrtGradientRegressor, "set_callbacks"):
+        with pytest.raises(ArgumentTypeError, match=r"one by one, such as .*Pass a function to fit: fit\(X, y, callb"):
+            OrtGradientRegressor().set_callbacks(print)
 
 
 def test_an_error_in_a_callback_is_the_users(recwarn):

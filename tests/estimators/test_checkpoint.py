@@ -220,6 +220,15 @@ def test_a_checkpoint_of_another_kind(tmp_path):
         model.fit(X, y, checkpoint=tmp_path / "fit.onnx", resume=True)
 
 
+def test_a_checkpoint_of_another_start(tmp_path):
+    line, other = LinearRegression().fit(X, y), LinearRegression().fit(X[:99], y[:99])
+    given = dict(checkpoint=tmp_path / "fit.onnx", resume=True)
+    OrtGradientRegressor(line, max_iter=1).fit(X, y, **given)
+    with pytest.raises(DataError, match="a fit that started from other values of coef, intercept: the estimator or"):
+        OrtGradientRegressor(other, max_iter=2).fit(X, y, **given)
+    assert OrtGradientRegressor(LinearRegression().fit(X, y), max_iter=2).fit(X, y, **given).n_iter_ == 2
+
+
 # ------------------------------------------------------------------ SIGKILL
 
 #: Run in a process of its own, forked from one that has imported everything and opened no session.

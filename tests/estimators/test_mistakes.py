@@ -24,10 +24,11 @@ import pytest
 import scipy.sparse
 from skl2onnx import to_onnx
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.cluster import KMeans
-from sklearn.compose import ColumnTransformer, make_column_transformer
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor, make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
-from sklearn.ensemble import IsolationForest
+from sklearn.ensemble import BaggingRegressor, IsolationForest
 from sklearn.exceptions import ConvergenceWarning, InconsistentVersionWarning, NotFittedError
 from sklearn.feature_extraction import DictVectorizer
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -37,7 +38,14 @@ from sklearn.metrics import make_scorer, mean_absolute_error
 from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, LabelEncoder, OneHotEncoder, SplineTransformer, StandardScaler
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    LabelEncoder,
+    OneHotEncoder,
+    OrdinalEncoder,
+    SplineTransformer,
+    StandardScaler,
+)
 
 import onnxtrain
 from onnxtrain import (
@@ -123,6 +131,8 @@ ENCODED = make_pipeline(OneHotEncoder(), LogisticRegression())
 WITH_SPLINES = make_pipeline(
     make_column_transformer((OneHotEncoder(), ["town"]), (SplineTransformer(), ["area"])), LogisticRegression()
 )
+
+SCALED = make_pipeline(StandardScaler(), LogisticRegression()).fit(IRIS, SPECIES)
 
 TRAINED = R(PIXELS, max_iter=0).fit(np.ones((20, 3, 8, 8)), PAIR)
 
@@ -2198,7 +2208,79 @@ ATTRIBUTES = [
     (lambda _: onnxtrain.nn, "module 'onnxtrain' has no attribute 'nn'. Known: DerivativeOptions, Inputs"),
 ]
 
-ALL_CALLS = CALLS + MORE_CALLS + LAST_CALLS + FURTHER_CALLS + OTHER_KINDS + SECOND_HOUR
+
+class Failing(LinearRegression):
+    """An estimator whose own fit has an error."""
+
+    def fit(self, X, y, sample_weight=None):
+        return vars(self).get("absent")["coef"]
+
+
+TOWNS = pd.DataFrame({"town": ["Bern", None] * 10})
+BAGGED = BaggingRegressor(R(max_iter=0), n_estimators=2)
+CALIBRATED = CalibratedClassifierCV(C(max_iter=0), cv=2)
+
+#: Mixed up arguments, results of other libraries' objects, errors of an estimator's own fit.
+THIRD_HOUR = [
+    (
+        lambda _: R().fit(X, y, y),
+        ArgumentTypeError,
+        "OrtGradientRegressor.fit got the same object as y and as its third argument, sample_weight. Leave the third",
+    ),
+    (lambda r: r.score(X, y, y), ArgumentTypeError, "OrtGradientRegressor.score got the same object as y and as its"),
+    (lambda r: r.score(y, X), DataError, "y has shape (442, 10), as if they were swapped. Call score(X, y)."),
+    (
+        lambda _: R(Failing()).fit(X, y),
+        DataError,
+        "Failing is not fitted, so its own fit was called with these rows first. Failing failed with TypeError: "
+        "'NoneType' object is not subscriptable. Pass a fitted Failing: call its fit(X, y) alone",
+    ),
+    (
+        lambda _: R(make_pipeline(StandardScaler(), Failing())).fit(X, y),
+        DataError,
+        "Pipeline is not fitted, so its own fit was called with these rows first. Failing failed with TypeError",
+    ),
+    (lambda _: LossCurveDisplay([1.0]).plot(path="a"), ArgumentTypeError, "'path'. Arguments other than ax and"),
+    (lambda r: plot_graph(r, path="a.svg"), ArgumentTypeError, "'path'. To write the picture, use plot_graph(model).s"),
+    (
+        lambda _: LossCurveDisplay.from_estimator(BAGGED.fit(X, y)),
+        ArgumentTypeError,
+        "BaggingRegressor contains 2 fitted estimators. Draw one of them, LossCurveDisplay.from_estimator(model.estima",
+    ),
+    (
+        lambda _: WeightsDisplay.from_estimator(CALIBRATED.fit(IRIS, SPECIES)),
+        ArgumentTypeError,
+        "from_estimator(model.calibrated_classifiers_[0].estimator), or several with the same ax=.",
+    ),
+    (
+        lambda _: LossCurveDisplay.from_estimator(TransformedTargetRegressor(R())),
+        AttributeError,
+        "This TransformedTargetRegressor instance is not fitted yet",
+    ),
+    (lambda r: r.embed(X, "hidden"), ModelError, "The model has no result 'hidden'. Known: "),
+    (
+        lambda _: C(NETWORK, max_iter=0).fit(IRIS, SPECIES).embed(IRIS, "classes_cast"),
+        ModelError,
+        "The model has no result 'classes_cast'. Known: ",
+    ),
+    (
+        lambda _: C(TEXTS).fit(pd.DataFrame({"t": WORDS}), [0, 1] * 10),
+        DataError,
+        "X is a frame, and a text vectorizer takes the names of its columns as the texts. Pass a column, X['t']",
+    ),
+    (
+        lambda _: C(TEXTS).fit(TfidfVectorizer().fit_transform(WORDS), [0, 1] * 10),
+        DataError,
+        "takes one string per row, and X has numbers, as after a vectorizer. Pass the texts, or a model without the",
+    ),
+    (
+        lambda _: C(make_pipeline(OrdinalEncoder(), LogisticRegression())).fit(TOWNS, [0, 1] * 10),
+        DataError,
+        "contains NaN in 'town'. Fill missing texts, for example X.fillna({'town': 'missing'}), and missing numbers by",
+    ),
+]
+
+ALL_CALLS = CALLS + MORE_CALLS + LAST_CALLS + FURTHER_CALLS + OTHER_KINDS + SECOND_HOUR + THIRD_HOUR
 
 
 @pytest.mark.parametrize("call, error, message", ALL_CALLS, ids=[row[2][:60] for row in ALL_CALLS])
@@ -2339,7 +2421,14 @@ def test_batches_of_another_library_are_told_what_to_give():
 
 
 @pytest.mark.parametrize(
-    "estimator", [make_pipeline(R(max_iter=3)), GridSearchCV(R(max_iter=3), {"l2": [0, 1]}, cv=2)], ids=repr
+    "estimator",
+    [
+        make_pipeline(R(max_iter=3)),
+        GridSearchCV(R(max_iter=3), {"l2": [0, 1]}, cv=2),
+        GridSearchCV(make_pipeline(R(max_iter=3)), {"ortgradientregressor__l2": [0, 1]}, cv=2),
+        TransformedTargetRegressor(make_pipeline(R(max_iter=3))),
+    ],
+    ids=lambda estimator: repr(estimator)[:30],
 )
 def test_a_curve_is_drawn_of_what_holds_the_estimator(estimator):
     with warnings.catch_warnings():
@@ -2426,6 +2515,7 @@ def test_rows_without_the_names_on_which_a_model_was_fitted_are_warned_of():
     [
         (dict(solver="lbfgs", learning_rate=0.1), {}, "learning_rate=0.1 has no effect: solver='lbfgs' uses all rows"),
         (dict(solver="lbfgs", batch_size=32), {}, "batch_size=32 has no effect"),
+        (dict(l1_method="proximal"), {}, "l1_method='proximal' has no effect without a penalty. Set its strength too"),
         (dict(validation_fraction=0.3), {}, "=0.3 has no effect: early_stopping=False, so no rows are held out. Set"),
         (dict(validation_fraction=0.3), dict(X_val=X, y_val=y), "=0.3 has no effect: X_val is the validation set."),
     ],
@@ -2437,7 +2527,48 @@ def test_a_parameter_without_an_effect_is_warned_of(params, sets, message):
         X, y
     )  # warnings are errors
     early = dict(early_stopping=True) if "validation_fraction" in params else dict(solver="adam")
-    R(max_iter=1, **params | early).fit(X, y)
+    R(max_iter=1, **params | early | dict(penalty={"coef": {"l1": 0.1}})).fit(X, y)
+
+
+def own(function):
+    """Return an estimator with a loss of its own."""
+    return R(loss=function, max_iter=1)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (
+            lambda: own(lambda op, y, p: y - p).fit(X, y),
+            "has no minimum: it is -3.41e+04 and then -3.42e+06 as the pre",
+        ),
+        (lambda: own(lambda op, y, p: p - y).fit(X, y), "as the predictions fall, so training makes them fall without"),
+        (lambda: own(lambda op, y, p: -((y - p) ** 2)).fit(X, y), "has no minimum"),
+        (lambda: C(loss=lambda op, y, p: -y * p, max_iter=1).fit(IRIS[:100], SPECIES[:100]), "has no minimum"),
+        (
+            lambda: C(SCALED, dtype="float64", max_iter=1).fit(255 * IRIS, SPECIES),
+            "The columns of X vary 255 times as much as those on which the StandardScaler of the pipeline was fitted",
+        ),
+        (lambda: C(SCALED, max_iter=1).fit(IRIS / 255, SPECIES), "The columns of X vary 0.00392 times as much"),
+        (
+            lambda: C(SCALED, max_iter=1).fit(StandardScaler().fit_transform(IRIS), SPECIES),
+            "standard deviations near 1, as after a StandardScaler, but the pipeline begins with one that was fitted on "
+            "other values, with means such as 5.84. Pass the rows as they were before scaling",
+        ),
+    ],
+    ids=["falling", "growing", "negative", "classes", "larger", "smaller", "twice"],
+)
+def test_what_is_probably_meant_otherwise_is_warned_of(call, message):
+    with pytest.warns(UserWarning, match=re.escape(message)):
+        call()
+
+
+def test_what_is_meant_is_not_warned_of():
+    own(lambda op, y, p: op.Max(y - p, 0.0) - 1.0).fit(X, y)
+    own(lambda op, y, p: op.Exp(p * 1e-3) - y * p * 1e-3).fit(X, y)  # of counts
+    own(lambda op, y, p: y - p).set_params(l2=1.0).fit(X, y)  # the penalty bounds it
+    C(loss=lambda op, y, p: (y - p) ** 2, max_iter=1).fit(IRIS[:100], SPECIES[:100])
+    C(SCALED, max_iter=1).fit(IRIS[:60] * 3, SPECIES[:60])
 
 
 def test_partial_fit_warns_of_what_it_ignores_and_forgets():

@@ -72,6 +72,14 @@ SOUNDS = onnx_model(
     "(float[n, t] X) => (float[n, 2] Y) <float[2, 1, 4] K = {1, 2, 3, 4, 5, 6, 7, 8}, int64[1] one = {1}>"
     "{ c = Unsqueeze(X, one) d = Conv(c, K) p = GlobalAveragePool(d) Y = Flatten(p) }"
 )
+#: An attention whose mask is added to its scores, with large negative numbers where a token does not count.
+ATTENTION = onnx_model(
+    """(float[n, t, 2] x, float[n, t] mask) => (float[n, t, 2] Y)
+    <float[2, 2] W = {1, 2, 3, 4}, int64[1] one = {1}> {
+        k = Transpose<perm = [0, 2, 1]>(x) scores = MatMul(x, k) row = Unsqueeze(mask, one)
+        masked = Add(scores, row) shares = Softmax(masked) mean = MatMul(shares, x) Y = MatMul(mean, W)
+    }"""
+)
 #: Twelve layers with long names.
 DEEP = onnx_model("(float[n, 2] y0) => (float[n, 2] y12) <float[2, 2] W = {1, 2, 3, 4}> { y12 = MatMul(y0, W) }")
 QUERIES = [f"model.encoder.a_long_prefix.layer.{i}.query.weight" for i in range(12)]
@@ -90,6 +98,7 @@ TOKENS = {"input_ids": IDS, "attention_mask": MASK}
 IMAGES = np.random.default_rng(0).random((20, 3, 8, 8))
 FILES = [f"train/img_{i}.jpg" for i in range(20)]
 VALUES = np.arange(20.0)
+STEPS = np.arange(60).reshape(20, 3) % 2
 
 
 def of_package(name, package="transformers.models", **attributes):
@@ -478,8 +487,13 @@ def test_the_answer_says_what_was_found_and_what_to_do(call, error, message):
             ),
             "y has exactly one 1 along its last axis, but the 3 entries are trained as independent labels.",
         ),
+        (
+            lambda: C(ATTENTION, max_iter=0).fit({"x": np.ones((20, 3, 2)), "mask": MASK}, STEPS),
+            "X['mask'] contains only 0 and 1, but the model adds this mask to the scores of its attention, where 0 keeps "
+            "a token and a large negative number hides it. Convert it: numpy.where(X['mask'], 0.0, -10000.0).",
+        ),
     ],
-    ids=["mask", "tokens", "columns"],
+    ids=["mask", "tokens", "columns", "added"],
 )
 def test_what_is_probably_meant_otherwise_is_warned_of(call, message):
     with pytest.warns(UserWarning, match=re.escape(message)):
@@ -491,6 +505,8 @@ def test_what_is_meant_is_not_warned_of():
     C(READER, max_iter=0).fit(TOKENS | {"attention_mask": masks}, KINDS)
     C(WRITER, max_iter=0).fit(IDS, np.where(np.arange(3) == 2, -100, np.roll(IDS, -1, axis=1)))
     C(READER, inputs={"attention_mask": 1}, max_iter=0).fit(IDS, KINDS)
+    C(ATTENTION, max_iter=0).fit({"x": np.ones((20, 3, 2)), "mask": np.where(MASK, 0, -1e4)}, STEPS)
+    C(ATTENTION, max_iter=0).fit({"x": np.ones((20, 3, 2)), "mask": np.zeros((20, 3))}, STEPS)
 
 
 @pytest.mark.parametrize("kind", ["Less", "Equal"])

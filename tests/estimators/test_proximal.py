@@ -252,6 +252,7 @@ def test_lbfgs_gives_the_same_with_either():
 
 @pytest.mark.parametrize("solver", ["sgd", "adam", AdamW(weight_decay=0.0)], ids=["sgd", "adam", "adamw"])
 @pytest.mark.parametrize("params", [{}, {"l1": 0.1, "weights_to_train": "intercept"}], ids=["no l1", "no weight"])
+@pytest.mark.filterwarnings("ignore:l1_method='proximal' has no effect")
 def test_nothing_to_threshold(solver, params):
     fits = [
         OrtGradientRegressor(l1_method=method, solver=solver, max_iter=3, random_state=0, **params).fit(X, y).weights_
@@ -269,7 +270,7 @@ class SignDescent(Optimizer):
 
 def test_errors_say_what_to_do():
     with pytest.raises(OptimizerError, match="SignDescent has no proximal step. Give it the methods pull and metric"):
-        OrtGradientRegressor(solver=SignDescent(), l1_method="proximal").fit(X, y)
+        OrtGradientRegressor(solver=SignDescent(), l1=0.1, l1_method="proximal").fit(X, y)
     OrtGradientRegressor(solver=SignDescent(), l1=0.1, max_iter=2).fit(X, y)
     with pytest.raises(ParameterError, match="The 'l1_method' parameter"):
         OrtGradientRegressor(l1_method="soft").fit(X, y)

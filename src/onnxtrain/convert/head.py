@@ -139,6 +139,13 @@ def head_weights(onx: onnx.ModelProto, output: str) -> list[str]:
     ]
 
 
+def head_features(onx: onnx.ModelProto, output: str) -> str:
+    """Return the name of the value that the last linear layer before an output takes; raise as :func:`head_weights`."""
+    model = graph.reload(onx)
+    (features, *_) = _last_layer(model, graph.find(_values(model), output, "value")).product.inputs
+    return "" if features is None else str(features.name)
+
+
 def _is_scale(node: ir.Node, position: int) -> bool:
     """Whether a node takes a value as the scale of a quantization."""
     return position == 1 and graph.made_by(node.outputs[0], "DequantizeLinear", "QuantizeLinear") is not None

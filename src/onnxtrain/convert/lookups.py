@@ -1,4 +1,4 @@
-"""Inputs whose values select rows of a table in the model, as token ids do."""
+"""Inputs whose values have a meaning that the graph shows: rows of a table, as token ids, and masks that are added."""
 
 from __future__ import annotations
 
@@ -40,10 +40,7 @@ def lengths_of_tables(onx: onnx.ModelProto) -> dict[str, int]:
     {'ids': 3}
     """
     proto = graph.inline_functions(onx)
-    readers: Readers = defaultdict(list)
-    for node in nodes_in(proto.graph.node):
-        for position, name in enumerate(node.input):
-            readers[name].append((node, position))
+    readers = _readers(proto)
     constants = _constants(proto)
     found = {}
     for value in proto.graph.input:
@@ -51,6 +48,51 @@ def lengths_of_tables(onx: onnx.ModelProto) -> dict[str, int]:
         lengths = [n for node, position in uses if (n := _length(node, position, constants))]
         if lengths and not any(_compares(node, 1 - position, constants) for node, position in uses):
             found[value.name] = min(lengths)
+    return found
+
+
+@graph.as_model_error("The model cannot be read")
+def added_masks(onx: onnx.ModelProto) -> frozenset[str]:
+    """Return the floating-point inputs with mask in their names that are added, as they are, before a Softmax.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> onx = onnx.parser.parse_model('''<ir_version: 10, opset_import: ["" : 21]>
+    ...     g (float[n, t] x, float[n, t] mask) => (float[n, t] Y) { sum = Add(x, mask) Y = Softmax(sum) }''')
+    >>> sorted(added_masks(onx))
+    ['mask']
+    """
+    masks = [v.name for v in onx.graph.input if "mask" in v.name.lower() and _is_float(v)]
+    if not masks:
+        return frozenset()
+    readers = _readers(graph.inline_functions(onx))
+    return frozenset(name for name in masks if _is_added(name, readers))
+
+
+def _is_float(value: onnx.ValueInfoProto) -> bool:
+    return value.type.tensor_type.elem_type in graph.FLOATS
+
+
+def _is_added(name: str, readers: Readers) -> bool:
+    """Whether a value is read only by sums, each of which leads to a Softmax by further sums alone."""
+    sums = [node for node, _ in _uses(name, readers) if node.op_type not in _SAME_VALUES]
+    return bool(sums) and all(node.op_type == "Add" and _leads_to_softmax(node, readers) for node in sums)
+
+
+def _leads_to_softmax(node: onnx.NodeProto, readers: Readers) -> bool:
+    following = [after for after, _ in _uses(node.output[0], readers) if after.op_type not in _SAME_VALUES]
+    return bool(following) and all(
+        after.op_type == "Softmax" or (after.op_type == "Add" and _leads_to_softmax(after, readers))
+        for after in following
+    )
+
+
+def _readers(proto: onnx.ModelProto) -> Readers:
+    found: Readers = defaultdict(list)
+    for node in nodes_in(proto.graph.node):
+        for position, name in enumerate(node.input):
+            found[name].append((node, position))
     return found
 
 

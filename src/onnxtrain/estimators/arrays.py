@@ -293,6 +293,16 @@ def check_mask(values: Any, name: str) -> None:
         )
 
 
+def warn_of_multiplied_mask(values: Any, name: str) -> None:
+    """Warn of a mask of 0 and 1 for an input that is added to the scores of an attention."""
+    values = np.asarray(values)
+    if values.size and values.min() == 0 and values.max() == 1 and np.isin(values, (0, 1)).all():
+        warn(
+            f"{name} contains only 0 and 1, but the model adds this mask to the scores of its attention, where 0 keeps "
+            f"a token and a large negative number hides it. Convert it: numpy.where({name}, 0.0, -10000.0)."
+        )
+
+
 def check_indices(values: Any, n_rows: int, name: str) -> None:
     """Raise a DataError for values that select no row of a table with `n_rows` rows, or one counted from its end."""
     if getattr(values, "dtype", np.dtype(object)).kind not in "fiu" or scipy.sparse.issparse(values):
@@ -347,8 +357,17 @@ _FOR_DATES = (
 )
 _FOR_COMPLEX = ". Pass real and imaginary parts as columns: numpy.c_[X.real, X.imag] or numpy.c_[y.real, y.imag]."
 
-#: The end of the message of a text vectorizer about a row that is no string.
-_NO_TEXT = "has no attribute 'lower'"
+_FOR_VECTORS = (
+    ", but a text vectorizer takes one string per row, and X has numbers, as after a vectorizer. Pass the texts, or a "
+    "model without the vectorizer."
+)
+_FOR_MISSING_TEXTS = (
+    ". Fill missing texts, for example X.fillna({{{!r}: 'missing'}}), and missing numbers by an imputer in the "
+    "pipeline. Its file then contains the imputer."
+)
+
+#: The end of the message of a text vectorizer about a row that is no string, and the message about rows without words.
+_NO_TEXT, _NO_VOCABULARY = "has no attribute 'lower'", "empty vocabulary"
 
 #: The messages of numpy and pandas about a value that is no number.
 _NO_NUMBER = re.compile(r"float\(\) argument must be|DType|Cannot cast|setting an array element")
@@ -414,7 +433,7 @@ _REMEDIES = {
     "Mix of label input types": ". Pass labels of the type of classes_, those of fit.",
     "not columns of the dataframe": ". The model selects columns by these names. Pass a frame that has them.",
     "got scalar array": "\nPass an array or a frame; for a dictionary of columns, pandas.DataFrame(X).",
-    "empty vocabulary": ". The vectorizer drops words of one letter; token_pattern=r'(?u)\\b\\w+\\b' keeps them.",
+    _NO_VOCABULARY: ". The vectorizer drops words of one letter; token_pattern=r'(?u)\\b\\w+\\b' keeps them.",
     "Expected unique column names": "\nRename the columns, or drop repeated ones: X.loc[:, ~X.columns.duplicated()].",
     "yet now missing": "Rename the columns to those of fit, model.feature_names_in_, and add the missing ones.",
     "Feature names unseen": "Select the columns of fit: X[model.feature_names_in_].",
@@ -425,6 +444,11 @@ _REMEDIES = {
     "same order as they were in fit": "Pass X[model.feature_names_in_], which has the columns in that order.",
     "are not in class_weight": ". Its keys must be labels as in y, the number 1 and not the string '1'.",
 }
+
+
+def has_remedy(message: str) -> bool:
+    """Whether :func:`as_data_error` knows a remedy for a message of scikit-learn, numpy or pandas."""
+    return bool(_NO_NUMBER.search(message)) or any(part in message for part in _REMEDIES)
 
 
 @contextmanager
@@ -457,10 +481,16 @@ def _with_remedy(message: str, X: Any, *, of_onnx: bool) -> str:
     if of_onnx and "X contains NaN" in message:
         remedy = ". Leave out rows with NaN, or replace it: numpy.nan_to_num(X)."
     if "X contains NaN" in message and (columns := _columns_with_gaps(X)):
+        texts = [name for name in text_columns(X) if name in columns]
+        remedy = _FOR_MISSING_TEXTS.format(texts[0]) if texts else remedy
         remedy = f" in {', '.join(map(repr, columns))}{remedy}"
     elif "X contains NaN" in message and _has_no_gaps(X):
         remedy = " after a step of the pipeline. X itself has no missing values; the step may take, for example, the "
         remedy += "logarithm of a negative number."
+    if is_frame(X) and _NO_VOCABULARY in message:
+        remedy = f". {of_names(X)}"
+    if _NO_TEXT in message and not is_of_objects(X) and (hasattr(X, "toarray") or isinstance(X, np.ndarray)):
+        remedy = _FOR_VECTORS
     if is_frame(X) and f"inconsistent numbers of samples: [{X.shape[1]}, {X.shape[0]}]" in message:
         remedy = f". {of_names(X)}"
     found = re.sub(r"np\.str_\((.*?)\)", r"\1", _TAIL.sub("", message)).replace("np.nan", "NaN")

@@ -33,10 +33,48 @@ from onnxtrain.rows.parts import Part, Parts
 # scikit-learn supports callbacks since version 1.9.
 try:
     from sklearn.callback import CallbackSupportMixin, with_callbacks
+
+    class _TakesCallbacks(CallbackSupportMixin):
+        """The mixin of scikit-learn, with an error that says how to pass a function."""
+
+        def set_callbacks(self, *callbacks: Any) -> Self:
+            """Set callbacks of scikit-learn, in place of earlier ones.
+
+            Parameters
+            ----------
+            *callbacks : callback of scikit-learn
+                The callbacks, such as ``sklearn.callback.ProgressBar()``; none removes all.
+
+            Returns
+            -------
+            self
+                The estimator itself.
+
+            Raises
+            ------
+            ArgumentTypeError
+                One of them is not such a callback. A function is passed to ``fit``.
+
+            Examples
+            --------
+            >>> from onnxtrain import OrtGradientRegressor
+            >>> from sklearn.callback import ScoringMonitor
+            >>> monitor = ScoringMonitor(scoring="r2")
+            >>> OrtGradientRegressor(max_iter=2).set_callbacks(monitor)
+            OrtGradientRegressor(max_iter=2)
+            """
+            try:
+                return super().set_callbacks(*callbacks)
+            except TypeError as e:
+                shown = f"{callbacks[0] if len(callbacks) == 1 else callbacks!r:.80}"
+                raise ArgumentTypeError(
+                    f"set_callbacks takes callbacks of scikit-learn one by one, such as sklearn.callback.ProgressBar()"
+                    f", got {shown}. Pass a function to fit: fit(X, y, callback=function)."
+                ) from e
 except ImportError:  # scikit-learn below 1.9
     if not TYPE_CHECKING:
 
-        class CallbackSupportMixin:
+        class _TakesCallbacks:
             """A substitute for the mixin of newer versions."""
 
         def with_callbacks(method):
@@ -79,7 +117,7 @@ class _Kind(ABCMeta):
         )
 
 
-class OrtGradientEstimator(CallbackSupportMixin, SetsItsParameters, BaseEstimator, metaclass=_Kind):
+class OrtGradientEstimator(_TakesCallbacks, SetsItsParameters, BaseEstimator, metaclass=_Kind):
     """Base class of the estimators; its subclasses document the parameters."""
 
     def __init__(
@@ -243,8 +281,8 @@ class OrtGradientEstimator(CallbackSupportMixin, SetsItsParameters, BaseEstimato
             training stops as with ``early_stopping``, but no rows of X are held out.
         callback : callable, optional
             ``callback(info)`` is called after each epoch with an :class:`~onnxtrain.training.state.EpochInfo`: epoch,
-            step, loss, validation_loss, learning_rate, time, weights. Training stops if it returns True. Callbacks of
-            scikit-learn are set by ``set_callbacks``.
+            step, loss, validation_loss, learning_rate, time, weights. In the call, the estimator predicts with these
+            weights. Training stops if it returns True. Callbacks of scikit-learn are set by ``set_callbacks``.
         checkpoint : path, optional
             The state of the fit is written to this file every `every` epochs, atomically. :func:`onnxtrain.load` reads
             the file too.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import difflib
+import hashlib
 import os
 import re
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ import numpy as np
 
 from onnxtrain.errors import DataError, FileError, ParameterError, warn
 from onnxtrain.estimators.file_format import Encoder, may_be_replaced, remove_parts
+from onnxtrain.estimators.protocols import is_fitted, is_onnx
 from onnxtrain.estimators.saving import Kept, encode_parameters, write_estimator
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.training.data import HasFingerprint
@@ -96,6 +98,7 @@ class Checkpoint:
             return None
         held_out = "none" if validation is None else validation.fingerprint()
         self._moments["rows"] = f"{data.fingerprint()} {held_out}"
+        self._moments["weights"] = self._digests(model)
         if self._kept is None:
             return None
         kept = self._kept
@@ -105,6 +108,7 @@ class Checkpoint:
             )
         if _shapes(kept.state.weights) != _shapes(model.weights):
             raise DataError(f"The checkpoint {os.fspath(self.path)!r} is of a model with other weights. {_REMEDY}")
+        self._check_same_start(self.path, kept.more["weights"])
         done = kept.state.epoch - kept.state.first_epoch
         if done > self._estimator.max_iter:
             warn(
@@ -115,6 +119,25 @@ class Checkpoint:
         constants = learned_constants(kept.model, tuple(model.weights))
         model = replace(model, source=replace(model.source, model=kept.model), constants=constants)
         return model, kept.state, kept.attributes["_random_state"]
+
+    def _digests(self, model: TrainedModel) -> dict[str, str]:
+        """Return a digest of each learned value at the start; empty if the start differs between two calls."""
+        given = self._estimator.estimator
+        if self._estimator.warm_start or not (is_onnx(given) or (given is not None and is_fitted(given))):
+            return {}
+        learned = {**model.weights, **model.constants}
+        return {name: hashlib.sha256(np.ascontiguousarray(w)).hexdigest() for name, w in learned.items()}
+
+    def _check_same_start(self, path: str | os.PathLike, killed: Mapping[str, str]) -> None:
+        """Raise a DataError if the killed fit began with other values than this one."""
+        now = self._moments["weights"]
+        others = [name for name, digest in now.items() if killed.get(name, digest) != digest]
+        if others:
+            raise DataError(
+                f"The checkpoint {os.fspath(path)!r} is of a fit that started from other values of "
+                f"{', '.join(others[:3])}{', ...' if len(others) > 3 else ''}: the estimator or the ONNX file that was "
+                f"given is another one, or has been trained since. {_REMEDY}"
+            )
 
     def listeners(self, model: TrainedModel, state: TrainingState) -> list[Listener]:
         """Return the listener that writes this model and state, if a path was given."""
@@ -172,7 +195,7 @@ def _check(estimator: Any, path: Any, every: Any) -> None:
 
 
 def _check_same_fit(name: str, params: dict[str, Any], kept: Kept) -> None:
-    if kept.kind != name or not {"start", "split", "rows"} <= kept.more.keys():
+    if kept.kind != name or not {"start", "split", "rows", "weights"} <= kept.more.keys():
         raise ParameterError(
             f"The file is not a checkpoint of a fit of {name}: it contains an estimator of type {kept.kind} that "
             "onnxtrain.save wrote, or a checkpoint of another estimator. Read it with onnxtrain.load, and continue "

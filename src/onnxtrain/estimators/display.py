@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
-from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.arguments import lists_its_arguments
@@ -33,6 +32,25 @@ def _axes(ax: Any) -> Any:
     return plt.subplots()[1]
 
 
+#: The attributes in which estimators of scikit-learn hold the one that they have fitted; the last step of a pipeline.
+_INSIDE = ("best_estimator_", "regressor_", "steps")
+
+#: The attributes in which others hold several, and the first of them.
+_SEVERAL = {"estimators_": "estimators_[0]", "calibrated_classifiers_": "calibrated_classifiers_[0].estimator"}
+
+
+def _check_single(found: Any) -> None:
+    """Raise an ArgumentTypeError for an ensemble of estimators of this package, which names the first of them."""
+    for name, first in _SEVERAL.items():
+        several: Any = getattr(found, name, ())
+        inside = getattr(several[0], "estimator", several[0]) if len(several) else None
+        if any(hasattr(type(one), "get_trained_onnx") for one in (inside, *several)):
+            raise ArgumentTypeError(
+                f"{type(found).__name__} contains {len(several)} fitted estimators. Draw one of them, "
+                f"LossCurveDisplay.from_estimator(model.{first}), or several with the same ax=."
+            )
+
+
 def _trained(model: Any) -> Estimator:
     """Return the estimator of this package inside a search or at the end of a pipeline.
 
@@ -42,9 +60,14 @@ def _trained(model: Any) -> Estimator:
         It contains no estimator of this package.
     NotFittedError
     """
-    found = getattr(model, "best_estimator_", model)
-    found = found[-1] if isinstance(found, Pipeline) else found
+    found = model
+    while inner := [name for name in _INSIDE if hasattr(found, name)]:
+        found = getattr(found, inner[0])
+        found = found[-1][1] if inner[0] == "steps" else found
+    _check_single(found)
     if not hasattr(type(found), "get_trained_onnx"):
+        if hasattr(found, "estimator") or hasattr(found, "regressor"):
+            check_is_fitted(found)
         kept = getattr(model, "refit", True)
         remedy = "" if kept else " A search with refit=False keeps no fitted estimator. Set refit=True."
         name = f"the class {found.__name__}" if isinstance(found, type) else type(found).__name__
@@ -124,7 +147,8 @@ class LossCurveDisplay(NamesItsAttributes):
         Parameters
         ----------
         estimator : OrtGradientRegressor, OrtGradientClassifier, Pipeline or search
-            A fitted estimator; of a pipeline the last step is drawn, of a search the best estimator.
+            A fitted estimator; of a pipeline the last step is drawn, of a search the best estimator, of a
+            TransformedTargetRegressor its regressor.
         rate : bool
             Draw the learning rate as well, on an axis of its own.
         ax : matplotlib Axes, optional
@@ -178,7 +202,7 @@ class LossCurveDisplay(NamesItsAttributes):
         for label, curve in curves.items():
             if len(curve):
                 epochs = np.arange(1, len(curve) + 1)
-                self.lines_ += self.ax_.plot(epochs, curve, **{"label": label, **kwargs})
+                self.lines_ += self._line(epochs, curve, **{"label": label, **kwargs})
         if self.best_iteration:
             self.ax_.axvline(self.best_iteration, color="gray", linestyle=":", label="best")
         self.ax_.set(xlabel="epoch", ylabel="loss")
@@ -186,6 +210,16 @@ class LossCurveDisplay(NamesItsAttributes):
         if len(self.ax_.get_legend_handles_labels()[0]) > 1:
             self.ax_.legend()
         return self
+
+    def _line(self, epochs: np.ndarray, curve: Sequence[float], **kwargs: Any) -> list[Any]:
+        """Draw a curve; the error for an argument that matplotlib does not know says where arguments go."""
+        try:
+            return list(self.ax_.plot(epochs, curve, **kwargs))
+        except AttributeError as e:
+            raise ArgumentTypeError(
+                f"{e}. Arguments other than ax and rate are passed to matplotlib's plot. To write the figure to a "
+                "file, use figure_.savefig(path)."
+            ) from e
 
     def _plot_rate(self) -> Any:
         """Draw the learning rate on a second axis at the right."""
@@ -238,7 +272,8 @@ class WeightsDisplay(NamesItsAttributes):
         Parameters
         ----------
         estimator : OrtGradientRegressor, OrtGradientClassifier, Pipeline or search
-            A fitted estimator; of a pipeline the last step is drawn, of a search the best estimator.
+            A fitted estimator; of a pipeline the last step is drawn, of a search the best estimator, of a
+            TransformedTargetRegressor its regressor.
         ax : matplotlib Axes, optional
             The axes to draw on; by default, new axes.
         **kwargs : dict

@@ -152,6 +152,7 @@ class EvaluableEstimator(OrtGradientEstimator):
         try:
             return self.predict(part.X)
         except DataError as e:
+            deferred.validation.check_places(part.X, part.y, "score")
             if np.ndim(part.X) == np.ndim(part.y) == 1 and not is_of_objects(part.X):
                 raise DataError(
                     f"{type(self).__name__}.score takes the rows, not predictions: score(X, y). A metric of "

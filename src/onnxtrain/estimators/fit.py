@@ -20,10 +20,11 @@ from sklearn.utils import check_random_state
 
 from onnxtrain.convert.head import head_weights
 from onnxtrain.convert.learned import thawed
+from onnxtrain.convert.lookups import added_masks
 from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.errors import ConversionError, DataError, OnnxTrainError, warn
 from onnxtrain.estimators.agreement import check_start
-from onnxtrain.estimators.arrays import as_array, as_data_error, not_nullable
+from onnxtrain.estimators.arrays import as_array, as_data_error, not_nullable, warn_of_multiplied_mask
 from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.constraints import is_set
 from onnxtrain.estimators.division import divisions, is_divisible, refusal
@@ -31,6 +32,7 @@ from onnxtrain.estimators.fit_data import check_first_rows, check_rows, given, h
 from onnxtrain.estimators.frames import InputForm, Rows, check_kind, holds_halves, is_rounded, warn_of_unknown
 from onnxtrain.estimators.lora import LoRA, adapted
 from onnxtrain.estimators.output_kind import settled, warn_of_means
+from onnxtrain.estimators.own_loss import warn_of_no_minimum
 from onnxtrain.estimators.positions import warn_of_same_tokens
 from onnxtrain.estimators.preprocessing import (
     PreprocessedForm,
@@ -57,10 +59,11 @@ from onnxtrain.estimators.reports import (
     warn_of,
 )
 from onnxtrain.estimators.reuse import as_source, fitted_on, fitted_source
+from onnxtrain.estimators.scales import warn_of_scale
 from onnxtrain.estimators.settings import floats_of, go_on, parameters_of_start, settings_of, with_objective
 from onnxtrain.estimators.source import Source, layout_of, opened, with_head
 from onnxtrain.estimators.targets import check_axes, check_class_axis
-from onnxtrain.estimators.trained import TrainedModel, set_learned
+from onnxtrain.estimators.trained import TrainedModel, set_learned, set_learned_so_far
 from onnxtrain.losses.link import Link
 from onnxtrain.rows.parts import Part, is_parts
 from onnxtrain.training.data import TrainingData
@@ -68,11 +71,15 @@ from onnxtrain.training.model import Reading, TrainableModel, choose_weights, dr
 from onnxtrain.training.parameters import quantized_weights
 from onnxtrain.training.parts import PartedData
 from onnxtrain.training.settings import Settings
-from onnxtrain.training.state import Listener, TrainingState, Weights
+from onnxtrain.training.state import EpochInfo, Listener, TrainingState, Weights
 from onnxtrain.training.train import Fit, graphs_of
 
 if TYPE_CHECKING:
     from onnxtrain.estimators.base import OrtGradientEstimator
+
+
+#: The number of rows on whose labels a loss of the user's own is examined.
+_FEW = 100
 
 
 def fit(
@@ -87,7 +94,7 @@ def fit(
 ) -> None:
     """Train an estimator; ``estimator.fit`` calls this function."""
     settings = settings_of(estimator, rows.X)
-    own = [] if callback is None else [as_listener(callback)]
+    own = None if callback is None else as_listener(callback)
     file = Checkpoint(estimator, checkpoint, every, resume)
     known = vars(estimator).get("_trained") if estimator.warm_start else None
     with _unchanged_on_error(estimator):
@@ -108,10 +115,24 @@ def fit(
     if killed is None:
         state.begin(validated=validation is not None, weighted=data.weighted)
     prepared = Fit(model.rest, data, validation, settings, state, so_far, estimator._random_state, graphs)
-    listeners = *task.listeners, *own, *file.listeners(model, state)
+    listeners = *task.listeners, *_of_user(own, estimator, model, state), *file.listeners(model, state)
     train(estimator, model, prepared, estimator.max_iter, *listeners)
     task.end()
     file.check_written()
+
+
+def _of_user(
+    callback: Listener | None, estimator: OrtGradientEstimator, model: TrainedModel, state: TrainingState
+) -> list[Listener]:
+    """Return the user's callback as a listener that first gives the estimator the weights so far, to predict with."""
+    if callback is None:
+        return []
+
+    def after_epoch(info: EpochInfo) -> bool:
+        set_learned_so_far(estimator, model, state, dict(info.weights))
+        return bool(callback(info))
+
+    return [after_epoch]
 
 
 @contextmanager
@@ -176,6 +197,8 @@ def _started(
     model, data = given_rows.data(estimator, model, checked, n_epochs)
     if known is None:
         warn_of_means(model, checked.exact)
+        if not (estimator.l1 or estimator.l2 or estimator.penalty):  # a penalty bounds the objective
+            warn_of_no_minimum(model, estimator._targets.encode(checked.y[:_FEW], model))
     return model, state, data
 
 
@@ -258,6 +281,8 @@ def start(
                 model, state = _agreed(estimator, compared, model)
                 rows.form.warn_of_rounding(rows.exact)
                 _warn_of_lost_names(whole, X)
+                if not is_part_of_more():
+                    warn_of_scale(estimator.estimator, X)
                 return rows, model, state
     except Exception as e:  # any class: a third-party step may ask for columns by name, but got an array
         _check_divisible(estimator.estimator, e, X)
@@ -308,6 +333,9 @@ def _start_of_onnx(
     rows = check_first_rows(estimator, X, y, sample_weight, form)
     trained, state = _begin(estimator, rows, model, entrance)
     warn_of_unknown(X, entrance.shapes)
+    if isinstance(rows.X, Mapping):
+        for name in added_masks(model) & rows.X.keys():
+            warn_of_multiplied_mask(rows.X[name], f"X[{name!r}]")
     if estimator._targets.positional:
         for name in entrance.tables:
             warn_of_same_tokens(rows.y, rows.X[name] if isinstance(rows.X, Mapping) else rows.X)

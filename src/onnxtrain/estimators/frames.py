@@ -522,7 +522,10 @@ def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[s
             raise _no_column(only, names, inputs)
         return {name: _as_matrix(X, dtype, shapes[name]) for name, dtype in inputs.items()}
     if not names:
-        raise DataError(f"X must be a DataFrame with the columns {', '.join(inputs)}, the inputs of the model.")
+        raise DataError(
+            f"X must be a DataFrame with the columns {', '.join(inputs)}, the inputs of the model, got "
+            f"{type(X).__name__}. Pass pandas.DataFrame(X, columns={list(inputs)!r:.200}), with types as in fit."
+        )
     feeds = {}
     for name, dtype in inputs.items():
         if name not in names:

@@ -14,6 +14,7 @@ import copy
 import hashlib
 import math
 import pickle
+import traceback
 import warnings
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -45,7 +46,8 @@ from onnxtrain.convert import Binding, Conversion, compare, convert, registered_
 from onnxtrain.convert.check import without_remedy
 from onnxtrain.convert.custom import CONVERTERS
 from onnxtrain.convert.learned import get, inside
-from onnxtrain.errors import ConversionError, OnnxTrainError, WeightError
+from onnxtrain.errors import ConversionError, DataError, OnnxTrainError, WeightError
+from onnxtrain.estimators.arrays import has_remedy
 from onnxtrain.estimators.protocols import Estimator, Features, is_fitted, take
 from onnxtrain.estimators.source import Source
 from onnxtrain.runtime.device import find_device
@@ -524,13 +526,46 @@ def some_rows(rows: Given, size: int, *, classes: bool) -> Given:
 def fit(estimator: Estimator, X: Features, y: np.ndarray, sample_weight: np.ndarray | None) -> Estimator:
     """Fit an estimator in place and return it; each step that accepts sample weights gets them."""
     routed = get_config()["enable_metadata_routing"] and sample_weight is not None
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _named_in_errors(estimator):
         # training continues from here, so the estimator need not have converged
         warnings.simplefilter("ignore", ConvergenceWarning)
         if routed and get_routing_for_object(estimator).consumes("fit", ["sample_weight"]):
             return estimator.fit(X, y, sample_weight=sample_weight)
         with config_context(enable_metadata_routing=False):  # every step that takes weights
             return estimator.fit(X, y, **_weight_for(estimator, sample_weight))
+
+
+@contextmanager
+def _named_in_errors(estimator: Estimator) -> Iterator[None]:
+    """Add to errors of an estimator's own fit where they come from; a ValueError of scikit-learn is about the rows."""
+    try:
+        yield
+    except (OnnxTrainError, MemoryError):
+        raise
+    except Exception as e:
+        about_rows = isinstance(e, ValueError) and not isinstance(e, np.linalg.LinAlgError)
+        if about_rows or has_remedy(str(e)) or _is_validation(e):
+            raise
+        name = type(estimator).__name__
+        inner = _innermost(e, estimator)
+        raise DataError(
+            f"{name} is not fitted, so its own fit was called with these rows first. {inner} failed with "
+            f"{type(e).__name__}: {str(e).removesuffix('.')}. Pass a fitted {name}: call its fit(X, y) alone, with "
+            "other parameters or rows, until it succeeds."
+        ) from e
+
+
+def _innermost(error: Exception, estimator: Estimator) -> str:
+    """Return the name of the class of the last estimator that was fitted when an error was raised, such as a step."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_name == "fit"]
+    owners = [frame.f_locals.get(frame.f_code.co_varnames[0]) for frame in frames]
+    return type([estimator, *(owner for owner in owners if hasattr(owner, "get_params"))][-1]).__name__
+
+
+def _is_validation(error: Exception) -> bool:
+    """Whether an error was raised where scikit-learn checks rows, targets and their metadata."""
+    last = list(traceback.walk_tb(error.__traceback__))[-1][0]
+    return last.f_globals.get("__name__", "").startswith("sklearn.utils")
 
 
 def _weight_for(estimator: Estimator, sample_weight: np.ndarray | None) -> dict[str, Any]:

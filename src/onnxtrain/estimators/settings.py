@@ -72,7 +72,7 @@ def settings_of(estimator: OrtGradientEstimator, X: ArrayLike | None = None) -> 
         A parameter is invalid, two contradict each other, or the device is not available.
     """
     check_each(estimator)
-    if estimator.solver == "lbfgs" and not is_part_of_more():
+    if not is_part_of_more():
         _warn_of_ignored(estimator)
     if estimator.features is not None and estimator.head != "new":
         raise ParameterError(
@@ -194,13 +194,22 @@ def _check_solver(estimator: OrtGradientEstimator) -> None:
 
 
 def _warn_of_ignored(estimator: OrtGradientEstimator) -> None:
-    """Warn of parameters that are set, but that L-BFGS ignores."""
+    """Warn of parameters that are set, but that have no effect: for L-BFGS, or without a penalty."""
+    if estimator.l1_method == "proximal" and not estimator.l1 and not _penalizes_l1(estimator.penalty):
+        warn("l1_method='proximal' has no effect without a penalty. Set its strength too, for example l1=1e-3.")
+    if estimator.solver != "lbfgs":
+        return
     if ignored := [name for name in _IGNORED_BY_LBFGS if is_set(estimator, name)]:
         given = ", ".join(f"{name}={getattr(estimator, name)!r:.80}" for name in ignored)
         warn(
             f"{given} has no effect: solver='lbfgs' uses all rows at once and searches for the length of each step. "
             "Choose another solver, such as 'adam', or leave these parameters out."
         )
+
+
+def _penalizes_l1(penalty: Mapping[str, Any] | None) -> bool:
+    """Whether penalties of single weights have a term l1."""
+    return any(isinstance(terms, Mapping) and terms.get("l1") for terms in (penalty or {}).values())
 
 
 def _optimizer(estimator: OrtGradientEstimator) -> Optimizer | None:

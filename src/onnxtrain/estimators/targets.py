@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -13,7 +14,8 @@ import scipy.sparse
 from sklearn.utils import column_or_1d
 
 from onnxtrain import graph
-from onnxtrain.errors import DataError, ParameterError
+from onnxtrain.convert.head import head_features
+from onnxtrain.errors import DataError, ModelError, ParameterError
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, OnnxModel, is_onnx
 from onnxtrain.estimators.validation import check_domain, check_target, warn_of_lost_targets
 from onnxtrain.losses.link import OF_CLASSES
@@ -217,10 +219,14 @@ def check_axes(model: TrainableModel, y: np.ndarray, *, positional: bool) -> Non
             "of the model has one result per row, (n, k). Pass one label per row, or an output with positions as "
             "output=."
         )
+    features = ""
+    with suppress(ModelError):
+        features = f", such as features={head_features(model.graph(), model.output)!r}"
     raise DataError(
         f"The output {model.output!r} of the model has {model.n_axes} axes, but y has shape {found}. y must have a "
         "label per position, the shape of the output without its class axis, or the shape of the output. For one label "
-        "per row, set head='new', and features= to a value whose mean over the positions decides the class."
+        "per row, set head='new', and features= to a value whose mean over the positions decides the "
+        f"class{features}."
     )
 
 

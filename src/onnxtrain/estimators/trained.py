@@ -14,7 +14,7 @@ from onnxtrain.attributes import Named
 from onnxtrain.cache import LIGHT
 from onnxtrain.convert.bind import to_sklearn
 from onnxtrain.convert.labels import with_labels
-from onnxtrain.errors import DataError, DeviceError, ExportError, ParameterError, warn
+from onnxtrain.errors import DataError, DeviceError, ExportError, ModelError, ParameterError, warn
 from onnxtrain.estimators.frames import InputForm, count_rows
 from onnxtrain.estimators.labels import LabelDecoder
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features
@@ -22,6 +22,7 @@ from onnxtrain.estimators.source import Source
 from onnxtrain.estimators.validation import rounded_weights
 from onnxtrain.graph import FLOATS, write_model
 from onnxtrain.losses.outputs import Layout
+from onnxtrain.registry import did_you_mean
 from onnxtrain.runtime.device import Device, find_device
 from onnxtrain.runtime.session import KeptSession, Place, is_worth_a_thread, run_session
 from onnxtrain.training.data import GROUP, TrainingData, dense, most_rows, rows_at_once
@@ -256,8 +257,25 @@ class TrainedModel:
 
     def embed(self, X: Features, output: str) -> np.ndarray:
         """Return an intermediate result for checked rows."""
-        (found,) = self._run_all(with_result(self._filled(), output), X)
+        try:
+            onx = with_result(self._filled(), output)
+        except ModelError:
+            raise self._no_result(output) from None
+        (found,) = self._run_all(onx, X)
         return found
+
+    def _no_result(self, output: str) -> ModelError:
+        """Return the error for a value that is not computed, which lists those that the user's file has, too."""
+        of_file = {name for node in self.to_onnx().graph.node for name in node.output}
+        nodes = self.source.model.graph().graph.node
+        ours = {name for node in nodes if node.op_type != "Constant" for name in node.output}
+        known = did_you_mean(output, (of_file & ours) or ours)
+        if isinstance(output, str) and output in of_file:
+            return ModelError(
+                f"The file has a value {output!r}, but training replaces the operators that compute it, so embed "
+                f"cannot return it. To get it, run the file of get_trained_onnx with this output. {known}"
+            )
+        return ModelError(f"The model has no result {output!r}. {known}")
 
     def _feature(self, wrt: str) -> str:
         names = list(self.source.model.features)
@@ -354,7 +372,14 @@ def set_learned(estimator: OrtGradientEstimator, model: TrainedModel, state: Tra
     result = {name: w if w.flags.writeable else w.copy() for name, w in state.result().items()}
     state.best_weights = result if state.validated and state.best_weights is not None else None
     state.weights = result if state.average is None else dict(state.weights)  # training must not change the mean
-    estimator._trained, estimator._state = replace(model, weights=result), state
+    set_learned_so_far(estimator, model, state, result)
+
+
+def set_learned_so_far(
+    estimator: OrtGradientEstimator, model: TrainedModel, state: TrainingState, weights: dict[str, np.ndarray]
+) -> None:
+    """Set the learned attributes of an estimator to given weights and the losses that a state has recorded."""
+    estimator._trained, estimator._state = replace(model, weights=weights), state
     estimator.loss_curve_ = list(state.loss_curve)
     estimator.validation_loss_curve_ = list(state.validation_loss_curve)
     estimator.best_loss_ = state.best_loss

@@ -66,7 +66,7 @@ def check_X_y(
         return X.astype(dtype, copy=False), y
     if y is not None:
         if ndim == 2:
-            _check_places(X, y)
+            check_places(X, y)
             check_even(y)
         if numeric:
             _check_no_text(y)
@@ -173,13 +173,13 @@ def warn_of_other_order(X: Any, values: Any, name: str) -> None:
         )
 
 
-def _check_places(X: Any, y: Any) -> None:
+def check_places(X: Any, y: Any, method: str = "fit") -> None:
     """Raise a DataError if X is one-dimensional and y is a matrix: they were probably swapped."""
     rows, targets = _shape(X), _shape(y)
     numbers = getattr(getattr(X, "dtype", None), "kind", "") in tuple("biuf")
     if len(rows) == 1 and len(targets) == 2 and min(targets) > 1 and numbers:
         raise DataError(
-            f"X has shape {tuple(rows)} and y has shape {tuple(targets)}, as if they were swapped. Call fit(X, y)."
+            f"X has shape {tuple(rows)} and y has shape {tuple(targets)}, as if they were swapped. Call {method}(X, y)."
         )
 
 
