@@ -9,6 +9,7 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
+from onnxtrain.convert.columns import some_rows
 from onnxtrain.errors import warn
 from onnxtrain.estimators.protocols import is_fitted, is_frame
 
@@ -24,8 +25,8 @@ _OTHER_UNIT = 50.0
 #: The largest mean, and the largest deviation of the standard deviation from 1, of columns that were standardized.
 _STANDARD = 0.2
 
-#: The least number of rows and of columns that show a scale.
-_ROWS, _COLUMNS = 20, 2
+#: The least number of rows and of columns that show a scale, and the number of rows that are looked at.
+_ROWS, _COLUMNS, _SAMPLE = 20, 2, 1000
 
 
 def warn_of_scale(model: Any, X: Any) -> None:
@@ -34,7 +35,7 @@ def warn_of_scale(model: Any, X: Any) -> None:
     if type(scaler) not in _SPREAD or not (isinstance(X, np.ndarray) or is_frame(X)) or X.shape[0] < _ROWS:
         return
     attribute, spread_of = _SPREAD[type(scaler)]
-    rows, before = np.asarray(X), getattr(scaler, attribute)
+    rows, before = np.asarray(some_rows(X, _SAMPLE)), getattr(scaler, attribute)
     if rows.dtype.kind not in "fiu" or before is None or rows.shape[1:] != np.shape(before):
         return
     with np.errstate(all="ignore"):
