@@ -9,12 +9,13 @@ Small tables whose size does not depend on the user's models, such as operator s
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pickle
 import sys
 import threading
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from functools import lru_cache, wraps
 from inspect import isroutine
@@ -183,6 +184,23 @@ def table(maxsize: int, *, typed: bool = False) -> Callable[[Callable[P, T]], Ca
         return kept  # type: ignore[return-value]
 
     return decorate
+
+
+def content_key(models: Sequence[bytes], rows: Mapping[str, np.ndarray], *more: Hashable) -> Hashable | None:
+    """Return a key for results of models on rows; None if the models are too large for their results to be cached."""
+    if sum(map(len, models)) > LIGHT:
+        return None
+    digest = hashlib.sha256()
+    for content in models:
+        digest.update(content)
+    for name, values in rows.items():
+        array = np.asarray(values)
+        plain = array.dtype.kind in "fiub"
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(
+            np.ascontiguousarray(array).reshape(-1).view(np.uint8) if plain else repr(array.tolist()).encode()
+        )
+    return digest.digest(), *more
 
 
 def clear_caches() -> None:

@@ -65,9 +65,11 @@ class Box:
     nodes: tuple[str, ...] = ()
 
 
-def boxes_of(
-    model: ir.Model, stage_of: Mapping[ir.Node, str], weights: Iterable[str] = (), first: str = "forward"
-) -> list[Box]:
+#: The stage of values that belong to no other.
+_FIRST = "forward"
+
+
+def boxes_of(model: ir.Model, stage_of: Mapping[ir.Node, str], weights: Iterable[str] = ()) -> list[Box]:
     """Return the boxes of a graph; each box comes after the boxes that it reads.
 
     Parameters
@@ -75,7 +77,7 @@ def boxes_of(
     model : onnx_ir.Model
         The model, its nodes in topological order.
     stage_of : mapping of onnx_ir.Node to str
-        The stage of each node; a missing node belongs to `first`.
+        The stage of each node; a missing node belongs to ``"forward"``.
     weights : iterable of str
         The inputs that are trained weights. All initializers except scalars have a box.
     """
@@ -95,7 +97,7 @@ def boxes_of(
         return known.get((value, stage))
 
     for node in model.graph:
-        stage = stage_of.get(node, first)
+        stage = stage_of.get(node, _FIRST)
         read = [source(x, stage) for x in graph.operands(node) if x is not None]
         if node.op_type == "Constant":
             continue
@@ -104,7 +106,7 @@ def boxes_of(
         reads = tuple(dict.fromkeys(i for i in read if i is not None))
         found.append(_box_of(node, stage, reads))
     for y in model.graph.outputs:
-        i = known.get((y, "")) if y.producer() is not None else source(y, first)
+        i = known.get((y, "")) if y.producer() is not None else source(y, _FIRST)
         name, text = str(y.name), graph.describe(y)
         found.append(Box(name, OUTPUT, name, _shape(y), text, () if i is None else (i,)))
     return found

@@ -132,7 +132,7 @@ def onnx_derivative(
     options = _checked(options, loss, label, builder)
     proto, _held = _opened(onx) if builder == "builtin" else (graphs.read(onx), {})
     model = graphs.load(expand_functions(proto))
-    asked = _asked(model, inputs, weights, options, loss, label)
+    asked = _asked(model, inputs, weights, loss, label)
     if verbose:
         xs, ws = ([v.name for v in values] for values in (asked.inputs, asked.weights))
         print(f"[onnx_derivative] inputs {xs}, weights {ws}, {options!r}")
@@ -261,7 +261,6 @@ def _asked(
     model: ir.Model,
     inputs: Sequence[str] | None,
     weights: Sequence[str] | None,
-    options: DerivativeOptions,
     loss: str | None,
     label: str | Sequence[str] | None,
 ) -> _Asked:

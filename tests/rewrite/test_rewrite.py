@@ -14,7 +14,6 @@ from scipy.special import expit
 
 from onnxtrain.errors import RewriteError
 from onnxtrain.rewrite import REWRITES, rewrite, rewrite_model
-from onnxtrain.rewrite.registry import FROZEN
 from onnxtrain.runtime.session import run
 from onnxtrain.testing import check_gradient
 
@@ -318,7 +317,6 @@ def test_no_operator_is_forgotten():
     others = {"ai.onnx.ml:ArrayFeatureExtractor", "ai.onnx.ml:FeatureVectorizer"}
     mine = {name for name in REWRITES if name.startswith("ai.onnx.ml:")}
     assert mine == tested | others
-    assert not mine & FROZEN
 
 
 #: Support vector machines with probabilities.

@@ -334,7 +334,11 @@ def differences(found: np.ndarray, expected: np.ndarray, least: float = 1e-30, *
     """
     finite = np.isfinite(expected)
     largest = np.abs(expected).max(where=finite, initial=0.0)
-    scale = np.maximum(_range(expected, finite), _PART * largest) if of_range else largest
+    scale = largest
+    if of_range:
+        lows = expected.min(axis=0, where=finite, initial=np.inf)
+        highs = expected.max(axis=0, where=finite, initial=-np.inf)
+        scale = np.maximum(highs - lows, _PART * largest)
     with np.errstate(invalid="ignore"):
         off = np.abs(found - expected) / np.maximum(scale, least)
     equal = (found == expected) | (np.isnan(found) & np.isnan(expected))
@@ -342,12 +346,6 @@ def differences(found: np.ndarray, expected: np.ndarray, least: float = 1e-30, *
         equal |= _vanished(found, expected)
     off[equal] = 0.0
     return off
-
-
-def _range(values: np.ndarray, counted: np.ndarray) -> np.ndarray:
-    """Return the range of each column over the values that are counted."""
-    lows, highs = values.min(axis=0, where=counted, initial=np.inf), values.max(axis=0, where=counted, initial=-np.inf)
-    return highs - lows
 
 
 def worst_row(off: np.ndarray) -> int:

@@ -323,12 +323,11 @@ def converter_of(estimator: Any) -> Callable[[Any, Any, Any], None]:
     return convert
 
 
-def addition_of(kind: type) -> Addition:
-    """Return the converter of an estimator class of onnxtrain inside others, which calls the object's converter."""
-    return Addition(
-        lambda scope, operator, container: operator.raw_operator.onnx_converter()(scope, operator, container),
-        lambda operator: operator.raw_operator.onnx_shape_calculator()(operator),
-    )
+#: The converter of an estimator of onnxtrain inside others: it calls that of the object.
+OF_OURS = Addition(
+    lambda scope, operator, container: operator.raw_operator.onnx_converter()(scope, operator, container),
+    lambda operator: operator.raw_operator.onnx_shape_calculator()(operator),
+)
 
 
 def options_of_kind(kind: type) -> dict[str, list[bool]] | None:
@@ -343,7 +342,7 @@ def _allow_options(scope: Scope, kind: type) -> None:
     tables = scope.registered_models
     if kind not in tables["aliases"]:
         alias = f"Onnxtrain{kind.__name__}"
-        known = RegisteredConverter(addition_of(kind).convert, options_of_kind(kind))
+        known = RegisteredConverter(OF_OURS.convert, options_of_kind(kind))
         tables["aliases"], tables["conv"] = {**tables["aliases"], kind: alias}, {**tables["conv"], alias: known}
 
 

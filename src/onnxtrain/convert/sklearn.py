@@ -28,7 +28,7 @@ from sklearn.pipeline import Pipeline
 
 from onnxtrain.convert.boosted import addition_of_boosted
 from onnxtrain.convert.columns import date_columns, input_types, number_columns, text_columns
-from onnxtrain.convert.custom import CONVERTERS, addition_of, is_ours, options_of_kind
+from onnxtrain.convert.custom import CONVERTERS, OF_OURS, is_ours, options_of_kind
 from onnxtrain.convert.learned import inside, is_idle, library_of, paths, thawed
 from onnxtrain.convert.repairs import ADDITIONS, REPAIRS, SHAPES, Addition, last_step, repair_graph
 from onnxtrain.convert.selection import Columns
@@ -357,7 +357,7 @@ def _missing(kinds: set[type]) -> dict[type, Addition]:
 
     unknown = [kind for kind in kinds if kind not in sklearn_operator_name_map]
     known = {**ADDITIONS, **CONVERTERS}
-    made = {kind: addition_of(kind) for kind in unknown if is_ours(kind)}
+    made = {kind: OF_OURS for kind in unknown if is_ours(kind)}
     boosted = {kind: addition_of_boosted(kind) for kind in unknown if library_of(kind) is not None}
     return {**boosted, **made, **{kind: known[kind] for kind in unknown if kind in known}}
 
@@ -437,7 +437,7 @@ def register_converter() -> None:
         known.extend(kind.__subclasses__())
     for kind in (*filter(is_ours, known), *ADDITIONS, *CONVERTERS):
         if kind not in sklearn_operator_name_map:
-            each = {**ADDITIONS, **CONVERTERS}.get(kind) or addition_of(kind)
+            each = {**ADDITIONS, **CONVERTERS}.get(kind, OF_OURS)
             parser, options = _parse_by_task if hasattr(kind, "predict_proba") else None, options_of_kind(kind)
             update_registered_converter(
                 kind, f"Onnxtrain{kind.__name__}", each.shapes, each.convert, parser=parser, options=options

@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 from sklearn.base import is_classifier, is_regressor
 
-from onnxtrain.cache import Cache
+from onnxtrain.cache import Cache, content_key
 from onnxtrain.convert import answer
 from onnxtrain.convert.boosted import lost_outputs
 from onnxtrain.convert.check import (
@@ -29,7 +29,7 @@ from onnxtrain.errors import ConversionError, DataError, ModelError, OnnxTrainEr
 from onnxtrain.estimators.frames import count_rows
 from onnxtrain.estimators.independence import check_first_axis, check_rows_alone, random_numbers
 from onnxtrain.estimators.labels import LabelDecoder
-from onnxtrain.estimators.original import answers_of_onnx, fingerprint, is_rough, quantized_steps
+from onnxtrain.estimators.original import answers_of_onnx, is_rough, quantized_steps
 from onnxtrain.estimators.protocols import Features, take
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.losses.link import Link
@@ -221,7 +221,7 @@ def _compare_start(model: TrainedModel, X: Features, decoder: LabelDecoder | Non
     work = multiplications(model.objective.model) if source.original is not None or of_libsvm else 0.0
     rows = _many_rows(X, work) if of_libsvm else some_rows(X, work)
     feeds = _feeds(model, rows)
-    key = fingerprint([read.onnx, source.original or b""], feeds, how)
+    key = content_key([read.onnx, source.original or b""], feeds, how)
     known = None if key is None else AGREED.find(key)
     if known is not None:
         return known

@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.utils import check_random_state
@@ -24,6 +24,9 @@ from onnxtrain.estimators.lora import LoRA
 from onnxtrain.estimators.protocols import Estimator
 from onnxtrain.losses.link import OUTPUT_IS
 from onnxtrain.registry import did_you_mean
+
+if TYPE_CHECKING:
+    from onnxtrain.estimators.base import OrtGradientEstimator
 
 #: The constraint of a nonnegative number.
 _STRENGTH = [Interval(Real, 0, None, closed="left")]
@@ -131,7 +134,7 @@ def _check_words(wanted: Any) -> None:
             )
 
 
-def _check_lora(lora: LoRA, estimator: Any) -> None:
+def _check_lora(lora: LoRA, estimator: OrtGradientEstimator) -> None:
     for name, value in lora.get_params(deep=False).items():
         _check_parameter("LoRA", name, value, _OF_LORA)
     if not len(lora.weights):
@@ -142,7 +145,7 @@ def _check_lora(lora: LoRA, estimator: Any) -> None:
         )
 
 
-def check_no_inputs(estimator: Any) -> None:
+def check_no_inputs(estimator: OrtGradientEstimator) -> None:
     """Raise a ParameterError if a parameter is set that only ONNX models use."""
     for name in ("inputs", "batch_axis", "pad"):
         if getattr(estimator, name):

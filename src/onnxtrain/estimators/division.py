@@ -26,7 +26,7 @@ from onnxtrain.convert.learned import Path, get, inside, is_idle, paths, thawed
 from onnxtrain.convert.selection import Columns
 from onnxtrain.convert.thresholds import HISTOGRAMS
 from onnxtrain.errors import ConversionError
-from onnxtrain.estimators.protocols import allows_nan
+from onnxtrain.estimators.protocols import Estimator, allows_nan
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -68,9 +68,9 @@ class Division:
         Whether the members of the last step are divided as well.
     """
 
-    whole: Any = field(repr=False)
+    whole: Estimator = field(repr=False)
     front: Pipeline
-    tail: Any
+    tail: Estimator
     inside: bool
 
     @property
@@ -95,7 +95,7 @@ class Division:
         parts = _parts(last) if self.inside and not splits_categories(last) else {}
         return allows_nan(self.tail) or any(part.allows_nan for part in parts.values())
 
-    def around(self, trained: Any) -> Any:
+    def around(self, trained: Estimator) -> Any:
         """Return a copy of the whole with the trained tail in place."""
         new = [step for _, step in _flat(trained)]
         old = [step for _, step in _flat(self.whole)[-len(new) :]]
@@ -113,7 +113,7 @@ def is_divisible(estimator: object) -> TypeIs[BaseEstimator]:
     return _holds_pipelines(estimator) or isinstance(last, HISTOGRAMS)
 
 
-def divisions(whole: Any, weights_to_train: Any = None) -> list[Division]:
+def divisions(whole: Estimator, weights_to_train: Any = None) -> list[Division]:
     """Return the possible divisions of a fitted estimator, the largest tail first.
 
     Parameters
@@ -135,7 +135,7 @@ def divisions(whole: Any, weights_to_train: Any = None) -> list[Division]:
     return found
 
 
-def put_in_front(estimator: Any) -> str:
+def why_indivisible(estimator: Estimator) -> str:
     """Return why pipelines inside an estimator cannot be divided, and the remedy."""
     name = type(estimator).__name__
     return (
@@ -144,19 +144,19 @@ def put_in_front(estimator: Any) -> str:
     )
 
 
-def refusal(whole: Any, refused: Exception | None) -> Exception:
+def refusal(whole: Estimator, refused: Exception | None) -> Exception:
     """Return the error for an estimator of which no part can be trained, made from the last error."""
     last = _flat(whole)[-1][1]
     if refused is not None and (not _holds_pipelines(last) or _members(last)):
         return refused
     error = ConversionError(
-        " ".join([f"{_path(whole, last)}: {put_in_front(last)}", *([str(refused)] if refused else [])])
+        " ".join([f"{_path(whole, last)}: {why_indivisible(last)}", *([str(refused)] if refused else [])])
     )
     error.__cause__ = refused
     return error
 
 
-def _path(whole: Any, step: Any) -> str:
+def _path(whole: Estimator, step: Any) -> str:
     """Return the path of step names to a step."""
     return next(path for path, found in paths(whole) if found is step)
 
@@ -173,7 +173,7 @@ def steps_of(front: Pipeline, prefix: str = "") -> list[str]:
     return found
 
 
-def _flat(estimator: Any) -> list[tuple[str, Any]]:
+def _flat(estimator: Estimator) -> list[tuple[str, Any]]:
     """Return the steps of a pipeline, with a pipeline as last step expanded; another estimator is one step.
 
     Samplers, which scikit-learn's pipelines do not have, are left out.
@@ -212,7 +212,7 @@ def _first_named(names: Sequence[str], weights_to_train: Any) -> int:
 # ------------------------------------------------------------------ pipelines inside
 
 
-def _members(estimator: Any) -> list[Path]:
+def _members(estimator: Estimator) -> list[Path]:
     """Return the paths to the fitted estimators inside an estimator whose input is the input of the estimator."""
     if _holds_fitted(estimator):
         return [("estimator",)]
@@ -230,12 +230,12 @@ def _members(estimator: Any) -> list[Path]:
     return found
 
 
-def _holds_fitted(estimator: Any) -> bool:
+def _holds_fitted(estimator: Estimator) -> bool:
     """Whether the attribute `estimator` is fitted and has the same input as its holder."""
     return thawed(estimator) is not estimator or type(estimator).__name__ == "_CalibratedClassifier"
 
 
-def _parts(estimator: Any) -> dict[Path, Division]:
+def _parts(estimator: Estimator) -> dict[Path, Division]:
     """Return the divided members of an estimator, without those that do not know their number of columns.
 
     OneVsRestClassifier has such members for classes without rows.
@@ -250,7 +250,7 @@ def _parts(estimator: Any) -> dict[Path, Division]:
     return found
 
 
-def _fronts_of(estimator: Any) -> tuple[Any, Any] | None:
+def _fronts_of(estimator: Estimator) -> tuple[Fronts | CategorySplits, Estimator] | None:
     """Return the first steps of all members, and a copy of the estimator whose members take their columns."""
     if splits_categories(estimator):
         return without_categories(estimator)
@@ -280,7 +280,7 @@ def _fronts_of(estimator: Any) -> tuple[Any, Any] | None:
     return Fronts(fronts), tail
 
 
-def _n_passed_on(estimator: Any) -> int:
+def _n_passed_on(estimator: Estimator) -> int:
     """Return the number of columns of the rows that the final estimator of a stack sees besides the predictions."""
     if not getattr(estimator, "passthrough", False):
         return 0
@@ -292,7 +292,7 @@ def _name(path: Path) -> str:
     return "_".join(str(key).strip("_") for key in path)
 
 
-def _select(estimator: Any, i: int, part: Division) -> list[tuple[str, Any]]:
+def _select(estimator: Estimator, i: int, part: Division) -> list[tuple[str, Any]]:
     """Return a step that gives member i of an estimator its columns, or no step if it sees the rows unchanged."""
     columns = getattr(estimator, "estimators_features_", None)  # of bagging
     without_names = hasattr(estimator, "feature_names_in_") and not hasattr(part.whole, "feature_names_in_")
@@ -302,7 +302,7 @@ def _select(estimator: Any, i: int, part: Division) -> list[tuple[str, Any]]:
     return [("columns", Columns(np.arange(n_features) if columns is None else columns[i], n_features))]
 
 
-def _with_fronts(estimator: Any, trained: Any) -> Any:
+def _with_fronts(estimator: Estimator, trained: Estimator) -> Any:
     """Return a copy of a trained tail of :func:`_fronts_of` whose members have their first steps again."""
     if splits_categories(estimator):
         return with_categories(estimator, trained)
@@ -347,7 +347,7 @@ class CategorySplits(TransformerMixin, BaseEstimator):
         Whether each code goes to the right; the last entry is for missing values.
     """
 
-    def __init__(self, encoder: Any, features: np.ndarray, right: np.ndarray):
+    def __init__(self, encoder: Estimator, features: np.ndarray, right: np.ndarray):
         self.encoder = encoder
         self.features = features
         self.right = right
@@ -368,7 +368,7 @@ class CategorySplits(TransformerMixin, BaseEstimator):
         return np.column_stack([encoded, *sides])
 
 
-def without_categories(estimator: Any) -> tuple[CategorySplits, Any]:
+def without_categories(estimator: Estimator) -> tuple[CategorySplits, Estimator]:
     """Return the transformer to 0/1 columns of a fitted estimator, and a copy of the estimator that splits on them."""
     tail = copy.deepcopy(estimator)
     n_encoded = len(estimator.is_categorical_)
@@ -393,7 +393,7 @@ def without_categories(estimator: Any) -> tuple[CategorySplits, Any]:
     return CategorySplits(estimator._preprocessor, np.array(features, int), table), tail
 
 
-def with_categories(estimator: Any, trained: Any) -> Any:
+def with_categories(estimator: Estimator, trained: Estimator) -> Any:
     """Return a copy of a trained tail of :func:`without_categories` that splits on categories again."""
     copied = copy.deepcopy(trained)
     for tree, other in zip(_trees(copied), _trees(estimator), strict=True):
@@ -406,6 +406,6 @@ def with_categories(estimator: Any, trained: Any) -> Any:
     return copied
 
 
-def _trees(estimator: Any) -> Iterator[Any]:
+def _trees(estimator: Estimator) -> Iterator[Any]:
     for iteration in estimator._predictors:
         yield from iteration

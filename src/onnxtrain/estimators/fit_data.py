@@ -80,9 +80,9 @@ def given(X: Any, y: Any, sample_weight: Any = None) -> GivenArrays | GivenParts
     return GivenParts(parts)
 
 
-def at_hand(X: Any, y: Any = None, sample_weight: Any = None) -> Part:
+def at_hand(X: Any, y: Any = None) -> Part:
     """Return rows in memory; refuse rows in parts."""
-    found = given(X, y, sample_weight)
+    found = given(X, y)
     if isinstance(found, GivenParts):
         raise ParameterError(
             "Only fit, partial_fit, predict, score and losses take rows in parts. Elsewhere, pass the rows of one part "

@@ -144,26 +144,7 @@ class InputForm:
             columns = "{name: [row[name] for row in X] for name in X[0]}" if self.shapes else "pandas.DataFrame(X)"
             raise DataError(f"X is a list of dictionaries, one per row. Pass the columns of all rows: X = {columns}.")
         if not self.by_name:
-            X = self._as_one_array(X)
-            if self.shapes and getattr(getattr(X, "dtype", None), "kind", "") in tuple("OSU"):
-                X = cast(np.asarray(X), np.dtype(self.dtype), "X")
-            n_axes = len(getattr(X, "shape", ()))
-            if self.shapes and n_axes and (n_axes > self.ndim or (self.ndim > 2 and not reset)):  # scikit-learn: axis 1
-                self.check_shape(X, {name: (None, *(row or ())) for name, row in self.shapes.items()})
-            X, y = check_X_y(
-                estimator,
-                X,
-                y,
-                reset=reset,
-                dtype=np.dtype(self.dtype),
-                ndim=self.ndim,
-                numeric=numeric,
-                allow_nan=self.allow_nan,
-                any_length=any(row is None or None in row[:1] for row in self.shapes.values()),
-            )
-            for length in self.tables.values():
-                check_indices(X, length, "X")
-            return X, y
+            return self._check_array(estimator, X, y, reset=reset, numeric=numeric)
         X = as_pandas(X)
         if isinstance(X, (Mapping, Inputs)):
             X = self._by_input(X)
@@ -175,6 +156,31 @@ class InputForm:
                 _check_not_finite(X, original, self.taken)
         if is_frame(X) and (len(self.shapes) > 1 or any(name in X.columns for name in self.shapes)):
             X = self._by_input(X)
+        return X, y
+
+    def _check_array(
+        self, estimator: Estimator, X: ArrayLike, y: ArrayLike | None, *, reset: bool, numeric: bool
+    ) -> tuple[Features, Any]:
+        """Return rows that are one array, and targets, checked: see :meth:`check`."""
+        X = self._as_one_array(X)
+        if self.shapes and getattr(getattr(X, "dtype", None), "kind", "") in tuple("OSU"):
+            X = cast(np.asarray(X), np.dtype(self.dtype), "X")
+        n_axes = len(getattr(X, "shape", ()))
+        if self.shapes and n_axes and (n_axes > self.ndim or (self.ndim > 2 and not reset)):  # scikit-learn: axis 1
+            self.check_shape(X, {name: (None, *(row or ())) for name, row in self.shapes.items()})
+        X, y = check_X_y(
+            estimator,
+            X,
+            y,
+            reset=reset,
+            dtype=np.dtype(self.dtype),
+            ndim=self.ndim,
+            numeric=numeric,
+            allow_nan=self.allow_nan,
+            any_length=any(row is None or None in row[:1] for row in self.shapes.values()),
+        )
+        for length in self.tables.values():
+            check_indices(X, length, "X")
         return X, y
 
     def _as_only_column(self, X: Any) -> Any:

@@ -247,7 +247,7 @@ def _of_onnx(model: Any, part: str) -> StagedGraph:
     return StagedGraph(derived, stages, tuple(str(w.name) for w in before.graph.initializers.values()))
 
 
-def _of_estimator(estimator: Any, part: str) -> StagedGraph:
+def _of_estimator(estimator: OrtGradientEstimator, part: str) -> StagedGraph:
     if not hasattr(type(estimator), "get_trained_onnx"):
         classifies = hasattr(estimator, "get_params") and is_classifier(estimator)
         export = how_to_export(estimator, None)

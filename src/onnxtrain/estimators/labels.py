@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 #: The remedy if the labels have only one class.
 _TO_COME = "A classifier needs at least two classes. With partial_fit, pass all present and future classes as classes=."
 
-
 #: Fewer rows may have one label each by chance.
 _MANY_ROWS = 20
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import onnx
 
 from onnxtrain import graph
-from onnxtrain.cache import LIGHT, Cache
+from onnxtrain.cache import Cache, content_key
 from onnxtrain.convert.foreign import batch_size
 from onnxtrain.convert.quantized import activation_bits
 from onnxtrain.errors import ModelError, OnnxTrainError, warn
@@ -25,28 +24,13 @@ _ANSWERS: Cache[dict[str, np.ndarray]] = Cache("answers")
 _STEPS = 4
 
 
-def fingerprint(contents: Sequence[bytes], feeds: Mapping[str, np.ndarray], more: Hashable) -> Hashable | None:
-    """Return a cache key for models and rows; None if the models are too large to be cached."""
-    if sum(map(len, contents)) > LIGHT:
-        return None
-    digest = hashlib.sha256()
-    for content in contents:
-        digest.update(content)
-    for name, rows in feeds.items():
-        rows = np.asarray(rows)
-        plain = rows.dtype.kind in "fiub"
-        digest.update(f"{name} {rows.dtype} {rows.shape}".encode())
-        digest.update(np.ascontiguousarray(rows).reshape(-1).view(np.uint8) if plain else repr(rows.tolist()).encode())
-    return digest.digest(), more
-
-
 def answers_of_onnx(original: bytes, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the outputs of the user's ONNX model, computed by plain onnxruntime.
 
     If onnxruntime refuses the original model, because it lacks an operator for a type, the result is empty and a
     warning says that the model is not compared.
     """
-    key = fingerprint([original], feeds, "as it came")
+    key = content_key([original], feeds)
     known = None if key is None else _ANSWERS.find(key)
     if known is not None:
         return known

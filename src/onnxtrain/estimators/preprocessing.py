@@ -22,7 +22,7 @@ from onnxtrain.convert.check import differences
 from onnxtrain.convert.columns import COMPARED_ROWS, at_most, by_column, rows_between, some_rows
 from onnxtrain.errors import ConversionError, DataError, ExportError, ModelError, warn
 from onnxtrain.estimators.arrays import as_data_error, as_pandas, of_names
-from onnxtrain.estimators.division import Division, divisions, put_in_front, steps_of
+from onnxtrain.estimators.division import Division, divisions, steps_of, why_indivisible
 from onnxtrain.estimators.frames import InputForm, holds_halves, in_order
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_frame, is_of_objects
 from onnxtrain.estimators.validation import check_lengths
@@ -170,7 +170,7 @@ def check_agreement(division: Division, X: ArrayLike) -> None:
         warnings.simplefilter("ignore")
         if all(_agree(getattr(whole, m)(rows), getattr(tail, m)(columns), _ROUNDING) for m in methods):
             return
-    raise ConversionError(put_in_front(whole[-1] if isinstance(whole, Pipeline) else whole))
+    raise ConversionError(why_indivisible(whole[-1] if isinstance(whole, Pipeline) else whole))
 
 
 def _agree(expected: Any, found: Any, tolerance: float, *, of_range: bool = False) -> bool:

@@ -97,24 +97,30 @@ def save(estimator: OrtGradientClassifier | OrtGradientRegressor, path: str | os
     >>> load(path).predict([[3.0]]).round(3).tolist()
     [6.0]
     """
-    classes = _classes()
-    if type(estimator) not in classes.values():
-        turned = " Pass the estimator first: save(estimator, path)."
-        if hasattr(estimator, "fit"):
-            turned = " Save it with joblib.dump, or train it: OrtGradientRegressor(model, max_iter=0).fit(X, y)."
-        if isinstance(estimator, type):
-            turned = " Pass a fitted instance, not the class."
-        if hasattr(estimator, "steps") or hasattr(estimator, "best_estimator_"):
-            turned = " Pass the one inside, pipeline[-1] or search.best_estimator_, or save all of it with joblib.dump."
-        if hasattr(estimator, "to_local"):
-            turned = " Save an estimator of onnxtrain.dask as a plain one: save(estimator.to_local(), path)."
-        if hasattr(estimator, "graph"):
-            turned = " Save an ONNX model with onnx.save(model, path)."
-        raise ExportError(f"Only {' and '.join(classes)} can be saved, got {type(estimator).__name__}.{turned}")
+    _check_class(estimator)
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
         raise ArgumentTypeError(f"path must be a file path, got {path!r:.80}.")
     check_is_fitted(estimator)
     write_estimator(path, estimator, estimator._trained, estimator._state)
+
+
+def _check_class(estimator: object) -> None:
+    """Raise an ExportError, with the remedy, for an object that is not an instance of one of our two classes."""
+    classes = _classes()
+    if type(estimator) in classes.values():
+        return
+    remedy = " Pass the estimator first: save(estimator, path)."
+    if hasattr(estimator, "fit"):
+        remedy = " Save it with joblib.dump, or train it: OrtGradientRegressor(model, max_iter=0).fit(X, y)."
+    if isinstance(estimator, type):
+        remedy = " Pass a fitted instance, not the class."
+    if hasattr(estimator, "steps") or hasattr(estimator, "best_estimator_"):
+        remedy = " Pass the one inside, pipeline[-1] or search.best_estimator_, or save all of it with joblib.dump."
+    if hasattr(estimator, "to_local"):
+        remedy = " Save an estimator of onnxtrain.dask as a plain one: save(estimator.to_local(), path)."
+    if hasattr(estimator, "graph"):
+        remedy = " Save an ONNX model with onnx.save(model, path)."
+    raise ExportError(f"Only {' and '.join(classes)} can be saved, got {type(estimator).__name__}.{remedy}")
 
 
 @lists_its_arguments
@@ -186,7 +192,7 @@ def _classes() -> dict[str, type]:
     return {c.__name__: c for c in (OrtGradientClassifier, OrtGradientRegressor)}
 
 
-def encode_parameters(estimator: Any, encoder: Encoder) -> dict[str, Any]:
+def encode_parameters(estimator: OrtGradientEstimator, encoder: Encoder) -> dict[str, Any]:
     """Return the parameters as JSON, without the given model."""
     params = estimator.get_params(deep=False)
     del params["estimator"]

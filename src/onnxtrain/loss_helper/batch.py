@@ -14,7 +14,7 @@ from onnxtrain.errors import ArgumentTypeError, LossError
 from onnxtrain.graph import ModelLike, Op, builder, describe, names_in, rank, unique_name, values_in
 from onnxtrain.loss_helper.penalty import add_penalty, find_penalties
 from onnxtrain.loss_helper.rows import add_row_loss, sum_over_positions, weights_of_positions
-from onnxtrain.losses import Prediction, find_loss
+from onnxtrain.losses import Loss, Prediction, find_loss
 from onnxtrain.losses.link import OUTPUT_IS, Link, n_columns, scores_behind
 from onnxtrain.losses.outputs import choose_output
 
@@ -110,17 +110,8 @@ def add_loss_output(
     """
     model = graphs.load(onx)
     own = set(model.graph.initializers.values())
-    if "loss" in kwargs:  # the name of this argument everywhere else
-        raise ArgumentTypeError(
-            f"add_loss_output has no argument 'loss'. Pass the loss as score_name: score_name={kwargs['loss']!r:.80}."
-        )
-    entry = find_loss(score_name, kwargs)
+    entry = _entry_of(score_name, kwargs, output_is)
     classifies = entry.classifies
-    if output_is is not None and (output_is not in OUTPUT_IS or not classifies):
-        raise LossError(
-            f"output_is must be 'scores' or 'probabilities' and is for classification losses only, got {output_is!r} "
-            f"for the loss {score_name!r}."
-        )
     output = choose_output(model, output_index, labels=classifies, argument="output_index")
     output_name = str(output.name)
     penalties = find_penalties(model, penalty or {})
@@ -147,6 +138,21 @@ def add_loss_output(
         total = op.Add(total, added if added.dtype == total.dtype else op.Cast(added, to=total.dtype))
     total, output = graphs.constants_as_nodes(model, own, [total, output])
     return graphs.save(model, outputs=[(loss_name, total), (output_name, output)])
+
+
+def _entry_of(score_name: str | Callable[..., ir.Value], kwargs: Mapping[str, Any], output_is: str | None) -> Loss:
+    """Return the entry of a loss in the table; refuse an argument of another name, and `output_is` for regression."""
+    if "loss" in kwargs:  # the name of this argument everywhere else
+        raise ArgumentTypeError(
+            f"add_loss_output has no argument 'loss'. Pass the loss as score_name: score_name={kwargs['loss']!r:.80}."
+        )
+    entry = find_loss(score_name, kwargs)
+    if output_is is not None and (output_is not in OUTPUT_IS or not entry.classifies):
+        raise LossError(
+            f"output_is must be 'scores' or 'probabilities' and is for classification losses only, got {output_is!r} "
+            f"for the loss {score_name!r}."
+        )
+    return entry
 
 
 def _may_be_probabilities(model: ir.Model, output: ir.Value) -> bool:

@@ -19,18 +19,6 @@ from onnxtrain.registry import Registry
 
 REWRITES: Registry[Rule] = Registry("rewriting", RewriteError)
 
-#: Operators that are kept: no gradient passes through them.
-FROZEN = frozenset(
-    {
-        "ai.onnx.ml:LabelEncoder",
-        "ai.onnx.ml:OneHotEncoder",
-        "ai.onnx.ml:CategoryMapper",
-        "ai.onnx.ml:DictVectorizer",
-        "ai.onnx.ml:ZipMap",
-        "ai.onnx.ml:CastMap",
-    }
-)
-
 
 def rewrite(domain: str, *op_types: str, override: bool = False) -> Callable[[Rule], Rule]:
     """Register the rewriting of one or several operators of a domain.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -149,8 +150,6 @@ _KINDS: dict[tuple[str, str], Callable[[Any], Lazy]] = {
 
 def _first_module(X: Any) -> Any:
     """Return the library of a collection, which is already imported."""
-    import sys
-
     return sys.modules[type(X).__module__.partition(".")[0]]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -26,8 +27,6 @@ _TOGETHER = 1024
 
 def _require(library: str, name: str) -> Any:
     """Return an optional library."""
-    import importlib
-
     try:
         return importlib.import_module(name)
     except ImportError as e:

@@ -12,7 +12,7 @@ from onnxtrain import graph
 from onnxtrain.cache import cached
 from onnxtrain.errors import ModelError
 from onnxtrain.grad_helper import gradients
-from onnxtrain.runtime.session import Place, run_session
+from onnxtrain.runtime.session import Place, Session, run_session
 from onnxtrain.training.data import EpochRows, Piece
 from onnxtrain.training.objective import WITH_GRADIENT, BatchGraph, Objective, ObjectiveGraph, rewrite_locally
 
@@ -139,16 +139,16 @@ def sums_of_loss_and_gradient(
     loss, dws = 0.0, list[np.ndarray]()
     for piece in data.pieces(place.device):
         weight = np.ones((piece.n_rows, 1), g.dtype.numpy()) if piece.weight is None else piece.weight
-        value, *gradients = run_session(session, {**g.feeds(piece._replace(weight=weight)), **known})
+        value, *parts = run_session(session, {**g.feeds(piece._replace(weight=weight)), **known})
         loss += float(value)
         if not dws:
-            dws = [dw.astype(dtype, copy=False) for dw in gradients]
+            dws = [part.astype(dtype, copy=False) for part in parts]
             continue
-        dws = [dw + part for dw, part in zip(dws, gradients, strict=True)]
+        dws = [dw + part for dw, part in zip(dws, parts, strict=True)]
     return loss, dws
 
 
-def _known(session, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _known(session: Session, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the values that a session reads; a weight that only the gradient needs may be missing."""
     names = {i.name for i in session.get_inputs()}
     return {name: value for name, value in values.items() if name in names}

@@ -17,13 +17,7 @@ from onnxtrain import graph
 from onnxtrain.autodiff import blocking
 from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.errors import ModelError, WeightError
-from onnxtrain.losses.link import (
-    Link,
-    Scores,
-    normalized_sigmoids,
-    scores_behind,
-    skip,
-)
+from onnxtrain.losses.link import Link, Scores, normalized_sigmoids, scores_behind, skip
 from onnxtrain.losses.outputs import Columns, Layout, choose_output, find_columns, join_labels
 from onnxtrain.losses.ranges import before_normalization
 from onnxtrain.registry import did_you_mean
@@ -582,12 +576,10 @@ def _fitting(names: Sequence[str], word: str, what: str) -> list[str]:
     found = [n for n in names if plain in ("all", n) or fnmatchcase(n, plain) or n.startswith(f"{plain}.")]
     if not found and not (word.startswith("-") and any(c in plain for c in "*?[")):
         steps = {n.rpartition(".")[0] for n in names} - {""}
-        meant = _MEANT.get(plain.casefold(), "")
+        meant, inside = _MEANT.get(plain.casefold(), ""), plain.strip("*.")
         if plain.startswith("!"):
             meant = f"To leave out weights, begin with a minus: '-{plain[1:]}'. "
-        elif (inside := plain.strip("*.")) and any(
-            inside in name for name in names
-        ):  # of PEFT, or a regular expression
+        elif inside and any(inside in name for name in names):  # as PEFT takes it, or a regular expression
             pattern = word.replace(plain, f"*{inside}*")
             meant = f"The pattern {pattern!r} matches {sum(inside in name for name in names)}. "
         raise WeightError(

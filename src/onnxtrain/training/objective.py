@@ -77,13 +77,13 @@ class Objective:
     _formula: Hashable = field(default=None, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_formula", self._what_is_minimized())
+        object.__setattr__(self, "_formula", self._identity_of_loss())
 
     def as_of_now(self) -> Objective:
         """Return the objective with the current behaviour of a user's function, which may read globals that changed."""
         return self if isinstance(self._formula, tuple) else replace(self)
 
-    def _what_is_minimized(self) -> Hashable:
+    def _identity_of_loss(self) -> Hashable:
         """Return the identity of the loss: its name and parameters, or the graph that a user's function builds."""
         function = find_loss(self.loss, dict(self.loss_params), classifies=self.classifies).function
         if is_ours(function) and all(isinstance(value, (bool, int, float, str)) for _, value in self.loss_params):
@@ -163,7 +163,7 @@ class BatchGraph:
     onnx : bytes
     features : mapping of str to str
         The input that takes the rows of each input of the user's model.
-        inputs : mapping of str to str
+    inputs : mapping of str to str
         The names of ``label`` and, with sample weights, ``weight``, if they are read.
     dtype : onnx_ir.DataType
         The floating-point type of the graph and the weights.

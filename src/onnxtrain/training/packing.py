@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 import onnx_ir as ir
 
-from onnxtrain.graph import ancestors, rank, same_shape, static_shape, tensor
+from onnxtrain.graph import Op, ancestors, rank, same_shape, static_shape, tensor
 from onnxtrain.training.objective import ObjectiveGraph
 
 K = TypeVar("K")
@@ -137,7 +137,7 @@ def _will_do_as_row(w: ir.Value) -> bool:
     )
 
 
-def _shape(op, shape: Sequence[int]) -> ir.Value:
+def _shape(op: Op, shape: Sequence[int]) -> ir.Value:
     return op.initializer(tensor(shape, name="shape"))
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -26,6 +26,9 @@ from sklearn.gaussian_process._gpc import COEFS, LAMBDAS
 from onnxtrain.convert.additions.kernels import Pairs, RowsWith, RowsWithThemselves, pairwise
 from onnxtrain.convert.custom import Nodes, built_in
 from onnxtrain.errors import ConversionError
+
+#: The covariance of a part of a kernel.
+_Inner: TypeAlias = Callable[[Any], ir.Value]
 
 
 def covariance(op: Nodes, kernel: Any, pairs: Pairs, n_features: int) -> ir.Value:
@@ -51,7 +54,7 @@ def _root(op: Nodes, squared: ir.Value) -> ir.Value:
     return op.Sqrt(op.Max(squared, 1e-30))
 
 
-def _matern(op: Nodes, kernel: Any, pairs: Pairs, inner: Any) -> ir.Value:
+def _matern(op: Nodes, kernel: Any, pairs: Pairs, inner: _Inner) -> ir.Value:
     squared = pairs.distance(2, kernel.length_scale)
     if kernel.nu == math.inf:
         return op.Exp(op.Mul(squared, -0.5))
@@ -69,24 +72,24 @@ def _matern(op: Nodes, kernel: Any, pairs: Pairs, inner: Any) -> ir.Value:
     return decay if powers is None else op.Mul(powers, decay)
 
 
-def _rational_quadratic(op: Nodes, kernel: Any, pairs: Pairs, inner: Any) -> ir.Value:
+def _rational_quadratic(op: Nodes, kernel: Any, pairs: Pairs, inner: _Inner) -> ir.Value:
     base = op.Add(op.Div(pairs.distance(2), 2 * kernel.alpha * kernel.length_scale**2), 1.0)
     return op.Pow(base, -float(kernel.alpha))
 
 
-def _exp_sine_squared(op: Nodes, kernel: Any, pairs: Pairs, inner: Any) -> ir.Value:
+def _exp_sine_squared(op: Nodes, kernel: Any, pairs: Pairs, inner: _Inner) -> ir.Value:
     wave = op.Sin(op.Mul(_root(op, pairs.distance(2)), math.pi / kernel.periodicity))
     return op.Exp(op.Mul(op.Mul(wave, wave), -2.0 / kernel.length_scale**2))
 
 
-def _white(op: Nodes, kernel: Any, pairs: Pairs, inner: Any) -> ir.Value:
+def _white(op: Nodes, kernel: Any, pairs: Pairs, inner: _Inner) -> ir.Value:
     """Return the noise, which is zero between different rows."""
     return pairs.full(kernel.noise_level if isinstance(pairs, RowsWithThemselves) else 0.0)
 
 
 #: For each kernel class, a function ``(op, kernel, pairs, inner)``, where `inner` gives the covariance of a part of the
 #: kernel.
-_KERNELS: dict[type, Callable[[Nodes, Any, Pairs, Callable[[Any], ir.Value]], ir.Value]] = {
+_KERNELS: dict[type, Callable[[Nodes, Any, Pairs, _Inner], ir.Value]] = {
     kernels.Sum: lambda op, kernel, pairs, inner: op.Add(inner(kernel.k1), inner(kernel.k2)),
     kernels.Product: lambda op, kernel, pairs, inner: op.Mul(inner(kernel.k1), inner(kernel.k2)),
     kernels.Exponentiation: lambda op, kernel, pairs, inner: op.Pow(inner(kernel.kernel), float(kernel.exponent)),
