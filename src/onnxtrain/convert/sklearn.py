@@ -140,23 +140,8 @@ def _failure(estimator: BaseEstimator, error: Exception, X: Any) -> str:
     name = type(step).__name__ if step is estimator else path
     if isinstance(error, ConversionError):  # it has a reason and a remedy
         return f"{name} cannot be converted to ONNX: {error}"
-    if _MEETS_TEXT.search(why) and (columns := text_columns(X)):
-        return (
-            f"{name} takes numeric columns, but X has strings or categories in {', '.join(map(repr, columns))}. Put an "
-            "encoder in front of it, such as make_column_transformer((OneHotEncoder(), [...]), "
-            "remainder='passthrough'). Convert numbers stored as strings with "
-            f"X.astype({{{columns[0]!r}: float}})."
-        )
-    if _MEETS_TEXT.search(why) and (numbers := number_columns(X)):
-        return (
-            f"{name} takes numeric columns, but X has the dtype object for the numbers in "
-            f"{', '.join(map(repr, numbers))}. Pass X.infer_objects()."
-        )
-    if _MEETS_TEXT.search(why) and (dates := date_columns(X)):
-        return (
-            f"{name} takes numeric columns, but X has dates or durations in {', '.join(map(repr, dates))}. Convert "
-            f"such a column to numbers, for example with {next(iter(dates.values()))}, or leave it out."
-        )
+    if _MEETS_TEXT.search(why) and (found := _columns_at_fault(X)):
+        return f"{name} takes numeric columns, but X has {found}"
     if isinstance(step, SimpleImputer) and text_columns(X):
         why = (
             "ONNX has no missing strings. Leave the imputer out, because OneHotEncoder has a column for missing "
@@ -166,6 +151,24 @@ def _failure(estimator: BaseEstimator, error: Exception, X: Any) -> str:
         f"{name} cannot be converted to ONNX: {why} "
         f"See {documentation(step)} and https://onnx.ai/sklearn-onnx/supported.html."
     )
+
+
+def _columns_at_fault(X: Any) -> str:
+    """Return the non-numeric columns of X and the remedy, for the end of a message; empty if there are none."""
+    if columns := text_columns(X):
+        return (
+            f"strings or categories in {', '.join(map(repr, columns))}. Put an encoder in front of it, such as "
+            "make_column_transformer((OneHotEncoder(), [...]), remainder='passthrough'). Convert numbers stored as "
+            f"strings with X.astype({{{columns[0]!r}: float}})."
+        )
+    if numbers := number_columns(X):
+        return f"the dtype object for the numbers in {', '.join(map(repr, numbers))}. Pass X.infer_objects()."
+    if dates := date_columns(X):
+        return (
+            f"dates or durations in {', '.join(map(repr, dates))}. Convert such a column to numbers, for example with "
+            f"{next(iter(dates.values()))}, or leave it out."
+        )
+    return ""
 
 
 def _failed_step(error: Exception) -> object:

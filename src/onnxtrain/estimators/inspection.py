@@ -214,7 +214,7 @@ class InspectableEstimator(OrtGradientEstimator):
             )
         if not hasattr(estimator, name):
             raise AttributeError(f"{type(estimator).__name__} has no {name}. Use weights_ for the trained weights.")
-        model = self.to_sklearn()  # a pipeline if scikit-learn runs its first steps
+        model = self._model.to_sklearn()  # a pipeline if scikit-learn runs its first steps
         if not hasattr(model, name):
             raise AttributeError(f"{type(model).__name__} has no {name}. Use weights_ for the trained weights.")
         return getattr(model, name)

@@ -20,12 +20,7 @@ import onnx_ir.passes.common as passes
 
 from onnxtrain.errors import ModelError, as_model_error
 from onnxtrain.graph.build import BUFFER, Builder
-from onnxtrain.graph.check import (
-    BESIDE,
-    PROTO_LIMIT,
-    check_content,
-    check_nodes,
-)
+from onnxtrain.graph.check import BESIDE, PROTO_LIMIT, check_content, check_nodes
 from onnxtrain.graph.edit import constants_as_nodes, put_in_order, remove_identities, tidy
 from onnxtrain.graph.flow import ancestors
 from onnxtrain.graph.fused import spell_out_fused
@@ -66,7 +61,7 @@ def read(onx: ModelLike, held: dict[str, np.ndarray] | None = None) -> onnx.Mode
         onnxruntime), a dimension is declared as -1 (it is unknown), or elements of a few bits have one byte each (they
         are packed). External data is read from the folder of the file.
     held : dict, optional
-        Receives large weights of external files, by key; they are held outside the model (:mod:`~graph.held`).
+        Receives large weights of external files, by key, which are held outside the model (:mod:`.held`).
 
     Raises
     ------

@@ -113,7 +113,7 @@ def _copy(value: onnxruntime.OrtValue, array: np.ndarray) -> None:
     onnxruntime.copy_tensors([onnxruntime.OrtValue.ortvalue_from_numpy(array)], [value])
 
 
-def _everywhere(node: onnx.NodeProto, shapes: Mapping[str, Sequence[int]]) -> bool:
+def _never(node: onnx.NodeProto, shapes: Mapping[str, Sequence[int]]) -> bool:
     return False
 
 
@@ -171,7 +171,7 @@ class Kind:
     prepare: str = ""
     put: Callable[[np.ndarray, str, int], onnxruntime.OrtValue] = onnxruntime.OrtValue.ortvalue_from_numpy
     overwrite: Callable[[onnxruntime.OrtValue, np.ndarray], None] = onnxruntime.OrtValue.update_inplace
-    on_host: Callable[[onnx.NodeProto, Mapping[str, Sequence[int]]], bool] = _everywhere
+    on_host: Callable[[onnx.NodeProto, Mapping[str, Sequence[int]]], bool] = _never
     on_host_option: str = ""
 
 
@@ -417,7 +417,7 @@ def _fault(kind: str, index: int, process: int) -> str | None:
         with redirect_stdout(said):
             getattr(onnxruntime, row.prepare, lambda: None)()
             Device(kind, index).put(np.zeros(1, np.float32))
-    except Exception as e:  # see open_session
+    except Exception as e:  # see open_with
         reasons = " ".join((said.getvalue() + str(e)).split())
         return f"needs the {row.provider} of onnxruntime, which cannot be used here: {reasons}. {row.needs}"
     _FIRST_USER.setdefault(kind, process)
@@ -439,7 +439,7 @@ def _register_plugin(row: Kind) -> str:
         return f"it needs onnxruntime {'.'.join(map(str, _PLUGINS))} or newer, found {onnxruntime.__version__}."
     try:
         onnxruntime.register_execution_provider_library(row.plugin, import_module(row.plugin).get_library_path())
-    except Exception as e:  # see open_session
+    except Exception as e:  # see open_with
         return " ".join(str(e).split())
     if row.provider in onnxruntime.get_available_providers():
         return ""

@@ -276,7 +276,7 @@ def run_session(
     """Run an open session and return its outputs; raise a DataError for an error of onnxruntime."""
     try:
         found = session.run(list(outputs) if outputs is not None else None, dict(feeds))
-    except Exception as e:  # see open_session
+    except Exception as e:  # see open_with
         said = str(e).strip()
         remedy = next((remedy for part, remedy in _REMEDIES.items() if part in said), "")
         found_in = "" if "Unknown Category" in said else _integers(feeds)

@@ -126,7 +126,7 @@ class BoundStep:
         session, binding, options = self._bound(last=last and bool(self._last))
         try:
             session.run_with_iobinding(binding, options)
-        except Exception as e:  # see open_session
+        except Exception as e:  # see open_with
             if not self._captured:
                 raise DataError(f"onnxruntime cannot run a training step: {e}") from e
             self._open(captured=False)  # the input state is unchanged
@@ -229,7 +229,7 @@ class BoundUpdate:
         self._scalars.write(scalars)
         try:
             self._session.run_with_iobinding(self._binding)
-        except Exception as e:  # see open_session
+        except Exception as e:  # see open_with
             raise DataError(f"onnxruntime cannot run an update of the weights: {e}") from e
         if self._written is not self._buffers:
             for name, buffer in self._buffers.items():
