@@ -8,7 +8,7 @@ import onnx.parser
 import onnxruntime
 import pytest
 
-from onnxtrain import Inputs, OrtGradientRegressor, load, save
+from onnxtrain import Inputs, OrtGradientClassifier, OrtGradientRegressor, load, save
 from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.errors import DataError, ModelError, ParameterError
 from onnxtrain.graph.query import copy_of, dimensions
@@ -315,6 +315,16 @@ def test_rows_that_depend_on_one_another(kind):
     words = f"output 'y' of a row depends on the other rows of its batch or on .* {softmax}.* another axis, set batch_axis={{name"
     with pytest.raises(ModelError, match=words) if kind != "not" else nullcontext():
         tuned(onnx.parser.parse_model(text), max_iter=1).fit(1 + X[:, :3] ** 2, y)
+
+
+def test_rows_that_are_compared_with_each_other():
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[n, 3] a) => (float[n, m] z)
+    <float[3, 2] W = {1, 2, 3, 4, 5, 6}> { e = MatMul(a, W) f = Transpose(e) z = MatMul(e, f) }"""
+    model, a, classes = onnx.parser.parse_model(text), X[:6, :3], np.arange(6)
+    with pytest.raises(ModelError, match=r"column for each row .* \(6, 6\) for 6 rows, .* set head='new' and name "):
+        OrtGradientClassifier(model, max_iter=1).fit(a, classes)
+    fitted = OrtGradientClassifier(model, head="new", features="e", max_iter=1, random_state=0).fit(a, classes)
+    assert fitted.predict_proba(a).shape == (6, 6)
 
 
 @pytest.mark.parametrize("draw", ["r = RandomNormalLike <scale = 0.3> (a)", "p = Sigmoid(a) r = Bernoulli(p)"])

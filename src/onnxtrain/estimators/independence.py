@@ -63,6 +63,12 @@ def check_rows_alone(model: TrainedModel, found: Mapping[str, np.ndarray], feeds
         except DataError:  # the file may not accept a single row
             continue
         expected = found[output][some]
+        if expected.ndim > 1 and expected.shape[1] == n and alone.shape[1:2] == alone.shape[:1] != (n,):
+            raise ModelError(
+                f"The output {output!r} has a column for each row of the batch, its shape is {found[output].shape} for "
+                f"{n} rows, so it compares rows with each other, but batches are drawn at random. Set output to an "
+                "output that has one result per row, or set head='new' and name such a value with features."
+            )
         if alone.size == expected.size:
             _check_alone(model, alone.reshape(expected.shape), expected)
 
