@@ -21,7 +21,7 @@ from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardSc
 from sklearn.tree import DecisionTreeRegressor
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
-from onnxtrain.estimators import reuse
+from onnxtrain.estimators import fitting
 
 X, y = load_diabetes(return_X_y=True)
 X = X.astype(np.float32)
@@ -42,7 +42,7 @@ class TypeOfAUser(np.float64):
 @pytest.fixture
 def fits(monkeypatch):
     """The rows of every fit of LinearRegression; nothing is remembered from other tests."""
-    reuse.SOURCES.clear()
+    fitting.SOURCES.clear()
     calls, fit = [], LinearRegression.fit
 
     def counted(self, X, y, sample_weight=None):
@@ -65,7 +65,7 @@ def test_a_search_fits_it_once_a_fold(fits):
     assert len(fits) == 3 + 1
 
     for i, params in enumerate(search.cv_results_["params"]):
-        reuse.SOURCES.clear()
+        fitting.SOURCES.clear()
         alone = GridSearchCV(model, {name: [value] for name, value in params.items()}, cv=3).fit(X, y)
         assert alone.best_score_ == search.cv_results_["mean_test_score"][i]
 
@@ -124,7 +124,7 @@ def test_weights_are_rows_too(fits):
 
 
 def fingerprint(estimator, X=X):
-    return reuse.fingerprint_of_fit(estimator, estimator.get_params(), {}, (X, y, None), {})
+    return fitting.fingerprint_of_fit(estimator, estimator.get_params(), {}, (X, y, None), {})
 
 
 def test_what_may_depend_on_more_is_never_the_same():
@@ -156,13 +156,13 @@ def test_rows_are_looked_through_without_a_copy(order):
 
 
 def test_what_is_large_is_not_kept(fits, monkeypatch):
-    monkeypatch.setattr(reuse, "LIGHT", 10)
+    monkeypatch.setattr(fitting, "LIGHT", 10)
     train(LinearRegression())
-    assert len(reuse.SOURCES) == 0
-    monkeypatch.setattr(reuse, "_MANY", X.size - 1)
-    monkeypatch.setattr(reuse, "LIGHT", 10**6)
+    assert len(fitting.SOURCES) == 0
+    monkeypatch.setattr(fitting, "_MANY", X.size - 1)
+    monkeypatch.setattr(fitting, "LIGHT", 10**6)
     train(LinearRegression())
-    assert len(reuse.SOURCES) == 0
+    assert len(fitting.SOURCES) == 0
 
 
 @pytest.mark.filterwarnings("ignore:.*converge")
@@ -219,7 +219,7 @@ def test_a_structure_needs_few_rows(name, monkeypatch):
         return fit(self, X, y, *args, **more)
 
     monkeypatch.setattr(type(last), "fit", counted)
-    reuse.SOURCES.clear()
+    fitting.SOURCES.clear()
     model = kind(estimator, init="random", max_iter=1, random_state=0).fit(MANY, target, **weight)
     assert (max(sizes) < 6000) == (needed == "few")
     if kind is OrtGradientClassifier:

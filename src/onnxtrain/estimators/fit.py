@@ -29,6 +29,7 @@ from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.constraints import is_set
 from onnxtrain.estimators.division import divisions, is_divisible, refusal
 from onnxtrain.estimators.fit_data import check_first_rows, check_rows, given, hold_out
+from onnxtrain.estimators.fitting import fitted_on, fitted_source
 from onnxtrain.estimators.frames import InputForm, Rows, check_kind, holds_halves, is_rounded, warn_of_unknown
 from onnxtrain.estimators.lora import LoRA, adapted
 from onnxtrain.estimators.output_kind import settled, warn_of_means
@@ -58,7 +59,7 @@ from onnxtrain.estimators.reports import (
     reporter,
     warn_of,
 )
-from onnxtrain.estimators.reuse import as_source, fitted_on, fitted_source
+from onnxtrain.estimators.reuse import as_source
 from onnxtrain.estimators.scales import warn_of_scale
 from onnxtrain.estimators.settings import floats_of, go_on, parameters_of_start, settings_of, with_objective
 from onnxtrain.estimators.source import Source, layout_of, opened, with_head
