@@ -13,9 +13,6 @@ from dataclasses import replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from sklearn.neighbors import KNeighborsRegressor, RadiusNeighborsRegressor
-from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 
 from onnxtrain.convert.head import head_weights
@@ -25,6 +22,16 @@ from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.errors import ConversionError, DataError, OnnxTrainError, warn
 from onnxtrain.estimators.agreement import check_start
 from onnxtrain.estimators.arrays import as_array, as_data_error, not_nullable, warn_of_multiplied_mask
+from onnxtrain.estimators.cautions import (
+    warn_of_fraction,
+    warn_of_lost_names,
+    warn_of_means,
+    warn_of_no_minimum,
+    warn_of_one_epoch,
+    warn_of_quantized,
+    warn_of_scale,
+    warn_of_stored_targets,
+)
 from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.constraints import is_set
 from onnxtrain.estimators.division import divisions, is_divisible, refusal
@@ -32,8 +39,7 @@ from onnxtrain.estimators.fit_data import check_first_rows, check_rows, given, h
 from onnxtrain.estimators.fitting import fitted_on, fitted_source
 from onnxtrain.estimators.frames import InputForm, Rows, check_kind, holds_halves, is_rounded, warn_of_unknown
 from onnxtrain.estimators.lora import LoRA, adapted
-from onnxtrain.estimators.output_kind import settled, warn_of_means
-from onnxtrain.estimators.own_loss import warn_of_no_minimum
+from onnxtrain.estimators.output_kind import settled
 from onnxtrain.estimators.positions import warn_of_same_tokens
 from onnxtrain.estimators.preprocessing import (
     PreprocessedForm,
@@ -60,7 +66,6 @@ from onnxtrain.estimators.reports import (
     warn_of,
 )
 from onnxtrain.estimators.reuse import as_source
-from onnxtrain.estimators.scales import warn_of_scale
 from onnxtrain.estimators.settings import floats_of, go_on, parameters_of_start, settings_of, with_objective
 from onnxtrain.estimators.source import Source, layout_of, opened, with_head
 from onnxtrain.estimators.targets import check_axes, check_class_axis
@@ -69,9 +74,7 @@ from onnxtrain.losses.link import Link
 from onnxtrain.rows.parts import Part, is_parts
 from onnxtrain.training.data import TrainingData
 from onnxtrain.training.model import Reading, TrainableModel, choose_weights, draw_weights
-from onnxtrain.training.parameters import quantized_weights
 from onnxtrain.training.parts import PartedData
-from onnxtrain.training.settings import Settings
 from onnxtrain.training.state import EpochInfo, Listener, TrainingState, Weights
 from onnxtrain.training.train import Fit, graphs_of
 
@@ -106,7 +109,7 @@ def fit(
         if validation is None and estimator.early_stopping:
             data, validation = hold_out(estimator, data)
         elif is_set(estimator, "validation_fraction") and not is_part_of_more():
-            _warn_of_fraction(estimator, given=validation is not None)
+            warn_of_fraction(estimator, given=validation is not None)
         so_far = state.so_far()
         killed = file.restored(model, data, validation)
         if killed is not None:
@@ -148,33 +151,12 @@ def _unchanged_on_error(estimator: Estimator) -> Iterator[None]:
         raise
 
 
-def _warn_of_fraction(estimator: OrtGradientEstimator, *, given: bool) -> None:
-    """Warn that no rows are held out although a fraction is set; `given` says whether a validation set is."""
-    reason = "X_val is the validation set" if given else "early_stopping=False, so no rows are held out"
-    remedy = "Leave one of the two out." if given else "Set early_stopping=True."
-    warn(f"validation_fraction={estimator.validation_fraction!r} has no effect: {reason}. {remedy}")
-
-
-def _warn_of_one_epoch(estimator: OrtGradientEstimator, settings: Settings, *, continued: bool) -> None:
-    """Warn of parameters that ``partial_fit`` ignores, and of a solver that forgets the rows of earlier calls."""
-    if estimator.early_stopping:
-        warn(
-            "early_stopping=True has no effect in partial_fit, which holds out no rows. Compute the loss of further "
-            "rows with losses(X, y)."
-        )
-    if continued and settings.optimizer is None:
-        warn(
-            "solver='lbfgs' minimizes the loss of the rows of this call alone, so partial_fit forgets the rows of "
-            "earlier calls. Choose a solver that takes steps, such as 'adam'."
-        )
-
-
 def fit_one_epoch(estimator: OrtGradientEstimator, rows: Part) -> None:
     """Train an estimator for one more epoch, from its current state."""
     settings = settings_of(estimator, rows.X)
     known = vars(estimator).get("_trained")
     if not is_part_of_more():
-        _warn_of_one_epoch(estimator, settings, continued=known is not None)
+        warn_of_one_epoch(estimator, settings, continued=known is not None)
     with _unchanged_on_error(estimator):
         if known is None:
             estimator._random_state = check_random_state(estimator.random_state)
@@ -281,7 +263,7 @@ def start(
             if not rounding:
                 model, state = _agreed(estimator, compared, model)
                 rows.form.warn_of_rounding(rows.exact)
-                _warn_of_lost_names(whole, X)
+                warn_of_lost_names(whole, X)
                 if not is_part_of_more():
                     warn_of_scale(estimator.estimator, X)
                 return rows, model, state
@@ -289,17 +271,6 @@ def start(
         _check_divisible(estimator.estimator, e, X)
         refused = e
     return _start_divided(estimator, X, y, sample_weight, refused, rounding)
-
-
-def _warn_of_lost_names(model: Any, X: Features) -> None:
-    """Warn of an array for a model that was fitted on a frame, because the order of the columns is not compared."""
-    known = getattr(model, "feature_names_in_", None)
-    if known is not None and isinstance(X, np.ndarray):
-        names = ", ".join(map(str, known[:5])) + (", ..." if len(known) > 5 else "")
-        warn(
-            f"X has no column names, but {type(model).__name__} was fitted on columns with names: {names}. The columns "
-            "of X must have this order. Pass a frame to have them compared."
-        )
 
 
 def _check_divisible(model: Any, error: Exception, X: Features) -> None:
@@ -342,7 +313,7 @@ def _start_of_onnx(
             warn_of_same_tokens(rows.y, rows.X[name] if isinstance(rows.X, Mapping) else rows.X)
     form.warn_of_rounding(rows.exact)
     if estimator.weights_to_train is None or str(estimator.weights_to_train) == "all":
-        _warn_of_quantized(trained.source.model)
+        warn_of_quantized(trained.source.model)
     return rows, replace(trained, source=replace(trained.source, layout=layout)), state
 
 
@@ -430,7 +401,7 @@ def _opened(
     rows.form.check_shape(rows.X, source.model.shapes)
     source = _with_output_known(estimator, source, rows, reading)
     if estimator.weights_to_train is None:
-        _warn_of_stored_targets(model)
+        warn_of_stored_targets(model)
     estimator._targets = estimator._targets.learned(rows.y, source, rows.weight)
     source, weights = _initial_weights(estimator, source)
     return rows, with_objective(estimator, source, weights, rows.form)
@@ -528,26 +499,3 @@ def _frozen_layers(model: TrainableModel) -> str:
     dropout = ["Dropout is off"] * ("Dropout" in kinds)
     statistics = ["BatchNormalization uses the statistics it came with"] * ("BatchNormalization" in kinds)
     return " and ".join([*dropout, *statistics])
-
-
-def _warn_of_stored_targets(estimator: Model) -> None:
-    """Warn if a model's only weights are the targets of its rows, which it stores as learned attributes."""
-    last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
-    if isinstance(last, (KNeighborsRegressor, RadiusNeighborsRegressor)):
-        warn(
-            f"{type(estimator).__name__} averages the targets of the rows it was fitted on. These targets, one per "
-            "row, are the weights that are trained. Name them in weights_to_train if this is intended."
-        )
-
-
-def _warn_of_quantized(model: TrainableModel) -> None:
-    """Warn if some weights of an ONNX model are integers, so that mainly intercepts and scales can be trained."""
-    names = quantized_weights(model.graph())
-    if names:
-        some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
-        warn(
-            f"The model has quantized weights: {len(names)} ({some}). They are multiplied as integers, which has no "
-            "derivative, and are not trained. Train the floating-point model that was quantized, or one quantized in "
-            "the QDQ format (onnxruntime's quantize_static). To train only the other weights, name them in "
-            "weights_to_train."
-        )

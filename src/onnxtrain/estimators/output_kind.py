@@ -1,7 +1,4 @@
-"""How an output is read if the graph leaves it open.
-
-Rows show its columns, and whether it holds scores, probabilities or means.
-"""
+"""How an output is read if the graph leaves it open: rows show its columns and whether it is a probability."""
 
 from __future__ import annotations
 
@@ -19,20 +16,18 @@ from onnxtrain.estimators.agreement import SUM, WORK, some_rows
 from onnxtrain.estimators.frames import InputForm
 from onnxtrain.estimators.protocols import Features
 from onnxtrain.estimators.source import Source
-from onnxtrain.estimators.trained import TrainedModel, run_rows
-from onnxtrain.losses import Prediction, find_loss
+from onnxtrain.estimators.trained import run_rows
 from onnxtrain.losses.link import Link
 from onnxtrain.losses.outputs import find_columns
 from onnxtrain.losses.ranges import range_of
 from onnxtrain.runtime.device import find_device
 from onnxtrain.runtime.session import Place
-from onnxtrain.training.data import dense
 from onnxtrain.training.model import Reading, TrainableModel
 
 
 def settled(source: Source, X: Features, form: InputForm, reading: Reading) -> Source:
     """Return the source completed by running rows: the columns of its output, and whether it is a probability."""
-    found = _output_on(source.model, form.feeds(_few_rows(X, source.model), source.model))
+    found = _output_on(source.model, form.feeds(few_rows(X, source.model), source.model))
     if found.ndim and not found.size:
         raise ModelError(
             f"The output {source.model.output!r} is empty: it has shape {found.shape} for {len(found)} rows. Pass "
@@ -50,25 +45,7 @@ def settled(source: Source, X: Features, form: InputForm, reading: Reading) -> S
     return replace(source, model=_of_known_kind(source.model, found, reading))
 
 
-def warn_of_means(model: TrainedModel, X: Features) -> None:
-    """Warn of rows whose prediction cannot be the mean that the loss takes it for: it is zero or negative."""
-    objective, read = model.objective, model.source.model
-    loss = find_loss(objective.loss, dict(objective.loss_params), classifies=objective.classifies)
-    if loss.prediction is not Prediction.LOG_MEAN or read.link is Link.EXP:
-        return
-    feeds = model.form.feeds(_few_rows(X, read), read)
-    feeds = {name: dense(x, read.features[name]) for name, x in feeds.items()}
-    means = model.run_once(feeds, [read.output])[read.output]
-    n_rows = int((means.reshape(len(means), -1) <= 0).any(axis=1).sum())
-    if n_rows:
-        warn(
-            f"loss={objective.loss!r} interprets the output {read.output!r} as a mean, but it is zero or negative in "
-            f"{n_rows} of {len(means)} rows, which have no gradient. Use a model with positive predictions: "
-            "PoissonRegressor, GammaRegressor, TweedieRegressor, or a network that ends in Exp or Softplus."
-        )
-
-
-def _few_rows(X: Features, model: TrainableModel) -> Features:
+def few_rows(X: Features, model: TrainableModel) -> Features:
     """Return rows spread over X; only two if their outputs have positions, since these may be large."""
     return some_rows(X, WORK if model.positional else 0.0)
 
