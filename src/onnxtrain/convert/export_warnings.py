@@ -6,12 +6,11 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
-import numpy as np
 import onnx
 
 from onnxtrain import graph
 from onnxtrain.convert.dynamo import Module, Taken, held_by_module, holder_of, taken_by_nodes
-from onnxtrain.convert.fixed_values import are_even_steps, are_sines, has_even_steps
+from onnxtrain.convert.fixed_values import are_even_steps, are_sines, may_be_constant, may_be_result
 from onnxtrain.convert.merged import ambiguous_copies, begins_so
 from onnxtrain.convert.padding import padding_rows
 from onnxtrain.convert.tied_weights import folded_from, is_computed
@@ -37,9 +36,6 @@ _COMPUTED = re.compile(r"onnx::\w+_\d+")
 
 #: Names of values that this exporter computed to scale and shift the channels of a convolution.
 _SCALED = re.compile(r"onnx::(Add|Mul)_\d+")
-
-#: The number of elements along each axis of an array that are examined.
-_SAMPLE = 64
 
 
 def remarks(onx: onnx.ModelProto, trained: Collection[str], others: Collection[str]) -> list[str]:
@@ -130,7 +126,7 @@ def _on_script(onx: onnx.ModelProto, module: Module, trained: Collection[str], o
         )
     real = {i.name: i for i in onx.graph.initializer if i.data_type == onnx.TensorProto.FLOAT and i.name in trained}
     rest = [name for name in real if is_computed(name) and name not in folded]
-    if results := [name for name in rest if _has_values_of_a_result(graph.array_of(real[name]))]:
+    if results := [name for name in rest if may_be_result(graph.array_of(real[name]))]:
         found.append(
             f"{_some(results)} seem to be results of a softmax, a norm or a mask that PyTorch's exporter computed from "
             "a parameter, according to their values. The results are trained here, but PyTorch trains the parameter. "
@@ -161,7 +157,7 @@ def _on_buffers(onx: onnx.ModelProto, trained: Collection[str], others: Collecti
         for i in onx.graph.initializer
         if i.data_type == onnx.TensorProto.FLOAT and i.name in others and not is_computed(i.name)
     }
-    fixed = [x for x, i in named.items() if x in trained and _has_values_of_a_constant(graph.array_of(i))]
+    fixed = [x for x, i in named.items() if x in trained and may_be_constant(graph.array_of(i))]
     if fixed := [*fixed, *(x for x in _zeros_added_to_outputs(onx) if x in trained)]:
         found.append(
             f"{_some(fixed)} may be buffers, according to their values, such as filters, grids, the matrix of a graph, "
@@ -185,68 +181,6 @@ def _zeros_added_to_outputs(onx: onnx.ModelProto) -> list[str]:
     added = {x for n in onx.graph.node if n.op_type == "Add" and n.output[0] in outputs for x in n.input}
     values = [i for i in onx.graph.initializer if i.name in added and is_computed(i.name) and i.dims[:1] == [1]]
     return [i.name for i in values if len(i.dims) > 1 and not graph.array_of(i).any()]
-
-
-def _has_values_of_a_result(array: np.ndarray) -> bool:
-    """Whether an array has values of a softmax, a division by norms, a mask, or w + w.T or w - w.T.
-
-    Initial weights may have equal magnitudes, as an identity, or be orthogonal; weights of one row then have norm 1.
-    """
-    n_axes, array = array.ndim, array.squeeze()
-    if array.size < 2:
-        return False
-    if array.min() > 0 and any(_are_ones(array.sum(axis, dtype=np.float64)) for axis in range(array.ndim)):
-        return True
-    some = array[tuple(slice(None, None, 1 + d // _SAMPLE) for d in array.shape)]
-    if len(np.unique(np.abs(some[some != 0]))) < 2:
-        return False
-    if (n_axes != 2 or array.ndim == 2) and _are_ones(np.linalg.norm(array)):
-        return True
-    if array.ndim != 2:
-        return False
-    symmetric = array.shape[0] == array.shape[1] and np.array_equal(np.abs(some), np.abs(some.T))
-    return symmetric or _is_masked(some) or _has_normalized_rows(array) or _has_normalized_rows(array.T)
-
-
-def _has_values_of_a_constant(array: np.ndarray) -> bool:
-    """Whether an array has values of a fixed filter, a grid or the matrix of a graph, which no initial weights have.
-
-    These are equal steps, integers, entries of each row or column that are positive and add up to 1, and symmetric
-    matrices. Initial weights may be equal, or have one entry that is not 0 in each row, as an identity.
-    """
-    if not array.size:
-        return False
-    if array.size == max(array.shape, default=1):
-        return are_even_steps(array.reshape(-1))
-    matrix = array.reshape(len(array), -1)
-    some = matrix[:_SAMPLE, :_SAMPLE]
-    if np.ptp(some) == 0 or np.count_nonzero(matrix, axis=1).max() < 2:
-        return False
-    if has_even_steps(matrix) or has_even_steps(matrix.T):
-        return True
-    if np.array_equal(some, np.rint(some)):
-        return np.array_equal(matrix, np.rint(matrix))
-    if some.min() >= 0 and matrix.min() >= 0 and any(_are_ones(matrix.sum(axis, dtype=np.float64)) for axis in (0, 1)):
-        return True
-    square = array.ndim == 2 and array.shape[0] == array.shape[1] > 2
-    return square and np.array_equal(some, some.T) and np.array_equal(matrix, matrix.T)
-
-
-def _are_ones(values: np.ndarray | np.floating) -> bool:
-    return bool(np.allclose(values, 1, rtol=0, atol=1e-5))
-
-
-def _is_masked(matrix: np.ndarray) -> bool:
-    """Whether a matrix has zeros beside other values; rows of zeros may be initial values, as for padding."""
-    part = matrix[matrix.any(axis=1)][:, matrix.any(axis=0)]
-    return bool(np.count_nonzero(part) < 0.995 * part.size)  # an initial value is 0 by chance, once in 2**24
-
-
-def _has_normalized_rows(matrix: np.ndarray) -> bool:
-    """Whether the rows of a matrix have norm 1, but are not orthogonal."""
-    rows = matrix[:: 1 + len(matrix) // _SAMPLE].astype(np.float64)
-    products = rows @ rows.T
-    return _are_ones(np.diagonal(products)) and not np.allclose(products, np.eye(len(rows)), rtol=0, atol=1e-3)
 
 
 def _scalars(onx: onnx.ModelProto) -> list[str]:

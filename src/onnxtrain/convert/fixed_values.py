@@ -1,11 +1,26 @@
-"""Values that are usually not trained: tables of sines, such as positions in transformers, frequencies, and grids."""
+"""Arrays whose values show that they are no parameters: masks, tables of sines, frequencies, grids, fixed filters.
+
+Each test excludes values that initial weights may have.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 
 #: The least number of equations that a table of sines or a grid must satisfy, to exclude chance.
-EQUATIONS = 12
+_EQUATIONS = 12
+
+#: The least magnitude of the values of an additive mask; their exp is negligible beside 1. Common values are -100
+#: (Swin), -1e4, -65504, -inf.
+_MASKED = 1e2
+
+#: The least number of equal steps of a fixed grid; fewer may be learned thresholds.
+_STEPS = 5
+
+#: The number of elements of a large array, or along each of its axes, that are examined first or only.
+_SAMPLE = 64
 
 #: The least number of values that show equal steps or powers; three random float32 values do by chance, once in 2**20.
 _VALUES = 3
@@ -18,7 +33,7 @@ def are_sines(array: np.ndarray) -> bool:
 
 def _are_waves_of_rows(table: np.ndarray) -> bool:
     """Whether x[i + 1] + x[i - 1] = 2 cos(frequency) x[i] in each column, as for a sine of the row."""
-    if (len(table) - 3) * table.shape[1] < EQUATIONS:
+    if (len(table) - 3) * table.shape[1] < _EQUATIONS:
         return False
     return _are_waves(table[:16, :8]) and _are_waves(table)
 
@@ -47,7 +62,7 @@ def are_frequencies(array: np.ndarray) -> bool:
 
 
 def are_even_steps(array: np.ndarray) -> bool:
-    """Whether an array has equal steps, such as the centers of radial basis functions."""
+    """Whether an array has equal steps."""
     if array.ndim != 1 or len(array) < _VALUES or array[0] == array[-1]:
         return False
     even = np.linspace(array[0], array[-1], len(array))
@@ -62,3 +77,101 @@ def has_even_steps(matrix: np.ndarray) -> bool:
     size = np.ptp(first, axis=1)
     rows = np.flatnonzero((size > 0) & (np.abs(np.diff(first, n=2, axis=1)).max(axis=1) <= 1e-5 * size))
     return any(are_even_steps(matrix[row]) for row in rows)
+
+
+def are_0_and_1(array: np.ndarray) -> bool:
+    """Whether an array is a mask that multiplies or selects: both 0 and 1, and nothing else."""
+    return _all(array, lambda x: (x == 0) | (x == 1)) and len(np.unique(array)) == 2
+
+
+def are_0_or_far(array: np.ndarray) -> bool:
+    """Whether an array is an additive mask: 0 where an entry counts, a large magnitude elsewhere."""
+    return _all(array, lambda x: (x == 0) | (np.abs(x) >= _MASKED)) and bool(array.any())
+
+
+def _all(array: np.ndarray, holds: Callable[[np.ndarray], np.ndarray]) -> bool:
+    return bool(holds(array.ravel()[:_SAMPLE]).all()) and bool(holds(array).all())
+
+
+def are_centers(array: np.ndarray) -> bool:
+    """Whether an array has so many equal steps that they are fixed, as the centers of radial basis functions."""
+    return len(array) >= _STEPS and are_even_steps(array)
+
+
+def are_coordinates(array: np.ndarray) -> bool:
+    """Whether a table (n1, ..., nk, k) is a grid: each of its k entries grows with one of the k indices only."""
+    k = array.ndim - 1
+    if k < 2 or array.shape[-1] != k or array.size < _EQUATIONS:
+        return False
+    return _is_grid(array[(slice(3),) * k]) and _is_grid(array)
+
+
+def _is_grid(table: np.ndarray) -> bool:
+    k = table.ndim - 1
+    steps = [[np.diff(table[..., entry], axis=axis) for axis in range(k)] for entry in range(k)]
+    grows = np.array([[(step > 0).all() for step in row] for row in steps])
+    stays = np.array([[not step.any() for step in row] for row in steps])
+    once = (grows.sum(axis=0) == 1) & (grows.sum(axis=1) == 1)
+    return bool((grows ^ stays).all() and once.all())
+
+
+def may_be_constant(array: np.ndarray) -> bool:
+    """Whether an array has values of a fixed filter, a grid or the matrix of a graph, which no initial weights have.
+
+    These are equal steps, integers, entries of each row or column that are positive and add up to 1, and symmetric
+    matrices. Initial weights may be equal, or have one entry that is not 0 in each row, as an identity.
+    """
+    if not array.size:
+        return False
+    if array.size == max(array.shape, default=1):
+        return are_even_steps(array.reshape(-1))
+    matrix = array.reshape(len(array), -1)
+    some = matrix[:_SAMPLE, :_SAMPLE]
+    if np.ptp(some) == 0 or np.count_nonzero(matrix, axis=1).max() < 2:
+        return False
+    if has_even_steps(matrix) or has_even_steps(matrix.T):
+        return True
+    if np.array_equal(some, np.rint(some)):
+        return np.array_equal(matrix, np.rint(matrix))
+    if some.min() >= 0 and matrix.min() >= 0 and any(_are_ones(matrix.sum(axis, dtype=np.float64)) for axis in (0, 1)):
+        return True
+    square = array.ndim == 2 and array.shape[0] == array.shape[1] > 2
+    return square and np.array_equal(some, some.T) and np.array_equal(matrix, matrix.T)
+
+
+def may_be_result(array: np.ndarray) -> bool:
+    """Whether an array has values of a softmax, a division by norms, a mask, or w + w.T or w - w.T.
+
+    Initial weights may have equal magnitudes, as an identity, or be orthogonal; weights of one row then have norm 1.
+    """
+    n_axes, array = array.ndim, array.squeeze()
+    if array.size < 2:
+        return False
+    if array.min() > 0 and any(_are_ones(array.sum(axis, dtype=np.float64)) for axis in range(array.ndim)):
+        return True
+    some = array[tuple(slice(None, None, 1 + d // _SAMPLE) for d in array.shape)]
+    if len(np.unique(np.abs(some[some != 0]))) < 2:
+        return False
+    if (n_axes != 2 or array.ndim == 2) and _are_ones(np.linalg.norm(array)):
+        return True
+    if array.ndim != 2:
+        return False
+    symmetric = array.shape[0] == array.shape[1] and np.array_equal(np.abs(some), np.abs(some.T))
+    return symmetric or _is_masked(some) or _has_normalized_rows(array) or _has_normalized_rows(array.T)
+
+
+def _are_ones(values: np.ndarray | np.floating) -> bool:
+    return bool(np.allclose(values, 1, rtol=0, atol=1e-5))
+
+
+def _is_masked(matrix: np.ndarray) -> bool:
+    """Whether a matrix has zeros beside other values; rows of zeros may be initial values, as for padding."""
+    part = matrix[matrix.any(axis=1)][:, matrix.any(axis=0)]
+    return bool(np.count_nonzero(part) < 0.995 * part.size)  # an initial value is 0 by chance, once in 2**24
+
+
+def _has_normalized_rows(matrix: np.ndarray) -> bool:
+    """Whether the rows of a matrix have norm 1, but are not orthogonal."""
+    rows = matrix[:: 1 + len(matrix) // _SAMPLE].astype(np.float64)
+    products = rows @ rows.T
+    return _are_ones(np.diagonal(products)) and not np.allclose(products, np.eye(len(rows)), rtol=0, atol=1e-3)

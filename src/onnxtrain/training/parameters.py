@@ -20,7 +20,14 @@ import onnx_ir as ir
 from onnxtrain import graph
 from onnxtrain.autodiff import sources
 from onnxtrain.convert.dynamo import KIND, held_by_module
-from onnxtrain.convert.fixed_values import EQUATIONS, are_even_steps, are_frequencies, are_sines
+from onnxtrain.convert.fixed_values import (
+    are_0_and_1,
+    are_0_or_far,
+    are_centers,
+    are_coordinates,
+    are_frequencies,
+    are_sines,
+)
 from onnxtrain.convert.tied_weights import folded_from, is_computed
 
 #: The nodes that compute with an initializer, and its operand position.
@@ -86,16 +93,6 @@ _SAME_ELEMENTS = ("Cast", "DequantizeLinear", "QuantizeLinear", "Reshape", "Tran
 
 #: Operators between an additive mask and its Softmax.
 _BETWEEN = _CARRIERS | {"Add", "Clip", "Div", "Max", "Min", "Mul", "Sub", "Where"}
-
-#: The least magnitude of the values of an additive mask; their exp is negligible beside 1. Common values are -100
-#: (Swin), -1e4, -65504, -inf.
-_MASKED = 1e2
-
-#: The least number of equal steps of a fixed grid; fewer may be learned thresholds.
-_STEPS = 5
-
-#: The number of elements of a large array that are examined first, to decide whether to examine all.
-_SAMPLE = 64
 
 #: The number of elements from which an array is examined in its own type, because float64 would take twice the memory.
 _LARGE = 2**20
@@ -417,18 +414,6 @@ def _is_fixed(w: ir.Value, uses: Uses) -> bool:
     return any(are_so(array) and all(is_used_so(node) for node, _ in uses) for are_so, is_used_so in _FIXED)
 
 
-def _all(array: np.ndarray, holds: Callable[[np.ndarray], np.ndarray]) -> bool:
-    return bool(holds(array.ravel()[:_SAMPLE]).all()) and bool(holds(array).all())
-
-
-def _are_0_and_1(array: np.ndarray) -> bool:
-    return _all(array, lambda x: (x == 0) | (x == 1)) and len(np.unique(array)) == 2
-
-
-def _are_far(array: np.ndarray) -> bool:
-    return _all(array, lambda x: (x == 0) | (np.abs(x) >= _MASKED)) and bool(array.any())
-
-
 def _masks(node: ir.Node) -> bool:
     return node.op_type in ("Mul", "Where") or _is_one_minus(node)
 
@@ -465,35 +450,14 @@ def _is_turned(value: ir.Value) -> bool:
     return _leads_only_to({"Sin", "Cos"}, value, _CARRIERS)
 
 
-def _are_centers(array: np.ndarray) -> bool:
-    return len(array) >= _STEPS and are_even_steps(array)
-
-
-def _are_coordinates(array: np.ndarray) -> bool:
-    """Whether a table (n1, ..., nk, k) is a grid: each of its k entries grows with one of the k indices only."""
-    k = array.ndim - 1
-    if k < 2 or array.shape[-1] != k or array.size < EQUATIONS:
-        return False
-    return _is_grid(array[(slice(3),) * k]) and _is_grid(array)
-
-
-def _is_grid(table: np.ndarray) -> bool:
-    k = table.ndim - 1
-    steps = [[np.diff(table[..., entry], axis=axis) for axis in range(k)] for entry in range(k)]
-    grows = np.array([[(step > 0).all() for step in row] for row in steps])
-    stays = np.array([[not step.any() for step in row] for row in steps])
-    once = (grows.sum(axis=0) == 1) & (grows.sum(axis=1) == 1)
-    return bool((grows ^ stays).all() and once.all())
-
-
 #: Tests for values that are not learned, and for their uses: all uses must be of the kind.
 _FIXED: tuple[tuple[Callable[[np.ndarray], bool], Callable[[ir.Node], bool]], ...] = (
-    (_are_0_and_1, _masks),
-    (_are_far, _masks_softmax),
+    (are_0_and_1, _masks),
+    (are_0_or_far, _masks_softmax),
     (are_frequencies, _turns),
-    (_are_centers, lambda node: node.op_type == "Sub"),
+    (are_centers, lambda node: node.op_type == "Sub"),
     (are_sines, lambda node: True),
-    (_are_coordinates, lambda node: True),
+    (are_coordinates, lambda node: True),
 )
 
 #: The criteria of a buffer, of which one suffices.
