@@ -1,7 +1,7 @@
-"""Warnings at the start of a fit, of what can be trained but is probably not meant.
+"""Warnings at the start of a fit that is possible, but probably not meant.
 
-They are about parameters without effect, rows in another form, weights that are not learned ones, and losses that do
-not fit the predictions. Nothing is changed.
+They are about parameters without effect, rows in another form, weights that store something else, and losses that do
+not fit the predictions.
 """
 
 from __future__ import annotations

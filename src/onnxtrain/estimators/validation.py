@@ -204,25 +204,29 @@ def check_lengths(X: Any, y: Any, name: str = "X") -> None:
         column = f" Pass the column, y=X[{y!r:.40}], and X without it." if isinstance(y, str) else ""
         value = y.item() if isinstance(y, np.generic) else y
         raise DataError(f"y must have one target per row of X, got the single value {value!r:.40}.{column}")
-    if not rows or rows[0] == targets[0]:  # the validation of rows refuses rows without a length
-        return
-    hint = ""
+    if rows and rows[0] != targets[0]:  # the validation of rows refuses rows without a length
+        raise DataError(
+            f"Found input variables with inconsistent numbers of samples: {name} has {rows[0]} rows, y has "
+            f"{targets[0]}. {_remedy_of_lengths(X, y, name)}"
+        )
+
+
+def _remedy_of_lengths(X: Any, y: Any, name: str) -> str:
+    """Return the remedy for X and y of different lengths, whose shapes show the probable reason."""
+    rows, targets = _shape(X), _shape(y)
     if is_frame(X) and isinstance(y, list) and all(isinstance(name, str) and name in X.columns for name in y):
-        hint = f" y contains column names. Pass y=X[{(y[0] if len(y) == 1 else y)!r:.80}], and X without them."
-    elif targets[1:] == rows[:1]:
-        hint = f" y seems to be transposed. Pass {'y.ravel()' if targets[0] == 1 else 'y.T'}."
-    elif len(rows) == 3 and rows[0] == 1 and rows[1] == targets[0]:
-        hint = f" Pass {name}[0], which has the rows."
-    elif rows[1:] == targets[:1]:
-        hint = f" {name} seems to be transposed. Pass {name}.T."
-    elif len(rows) > 2 and rows[1] == targets[0]:
-        hint = f" The rows seem to be on axis 1. Pass numpy.moveaxis({name}, 1, 0)."
-    elif len(rows) == 2 and rows[1:] == targets[1:]:
-        hint = " y has as many columns as X. train_test_split returns X_train, X_test, y_train, y_test."
-    raise DataError(
-        f"Found input variables with inconsistent numbers of samples: {name} has {rows[0]} rows, y has {targets[0]}."
-        f"{hint or ' Pass one target per row, from the same selection of rows.'}"
-    )
+        return f"y contains column names. Pass y=X[{(y[0] if len(y) == 1 else y)!r:.80}], and X without them."
+    if targets[1:] == rows[:1]:
+        return f"y seems to be transposed. Pass {'y.ravel()' if targets[0] == 1 else 'y.T'}."
+    if len(rows) == 3 and rows[0] == 1 and rows[1] == targets[0]:
+        return f"Pass {name}[0], which has the rows."
+    if rows[1:] == targets[:1]:
+        return f"{name} seems to be transposed. Pass {name}.T."
+    if len(rows) > 2 and rows[1] == targets[0]:
+        return f"The rows seem to be on axis 1. Pass numpy.moveaxis({name}, 1, 0)."
+    if len(rows) == 2 and rows[1:] == targets[1:]:
+        return "y has as many columns as X. train_test_split returns X_train, X_test, y_train, y_test."
+    return "Pass one target per row, from the same selection of rows."
 
 
 def _shape(values: Any) -> Sequence[int]:
