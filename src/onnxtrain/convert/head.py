@@ -179,14 +179,10 @@ def _as_layer(node: ir.Node) -> _Layer | None:
     if node.op_type == "MatMul":
         return _Layer(node, weight, 1, _intercept(node.outputs[0], weight.shape[1])) if weight.ndim == 2 else None
     if node.op_type == "Conv":
-        return _Layer(node, weight, 0, None) if _attribute(node, "group", 1) == 1 else None
-    return (
-        None if _attribute(node, "transA", 0) else _Layer(node, weight, 0 if _attribute(node, "transB", 0) else 1, None)
-    )
-
-
-def _attribute(node: ir.Node, name: str, default: int) -> int:
-    return node.attributes[name].as_int() if name in node.attributes else default
+        return _Layer(node, weight, 0, None) if graph.attribute(node, "group", 1) == 1 else None
+    if graph.attribute(node, "transA", 0):
+        return None
+    return _Layer(node, weight, 0 if graph.attribute(node, "transB", 0) else 1, None)
 
 
 def _intercept(product: ir.Value, width: int) -> tuple[ir.Node, int] | None:

@@ -62,7 +62,29 @@ class Survey:
 
 
 class _Found(NamedTuple):
-    """The result for one part."""
+    """The findings for one part.
+
+    Attributes
+    ----------
+    sample : Part
+        Its rows in the sample.
+    form : tuple
+        The form of its rows, as :func:`form_of` returns it.
+    size : int
+        The number of rows of nonzero weight.
+    weight : float
+        The sum of the weights.
+    range : tuple of float
+        The least and the largest weight.
+    labels, counts : ndarray
+        The distinct labels and how many rows have each; the minimum and the maximum of other targets.
+    weighed : ndarray
+        The counts without rows of weight zero.
+    flaws : frozenset of str
+        ``"NaN"`` or ``"infinite"``, if its rows or targets contain such values.
+    digest : bytes
+        A fingerprint of its content.
+    """
 
     sample: Part
     form: tuple[Any, ...]
@@ -106,13 +128,23 @@ def survey(
         return _look(i, part, lengths[i], next(places), dtype, classifies=classifies, counted=counted)
 
     found = dict(zip(order, read_ahead(parts.read, look, order), strict=True))
-    first = found[order[0]]
-    for i, part in found.items():
-        check_form(i, part.form, order[0], first.form)
-        check_targets(i, part.sample.y, order[0], shape_of_targets(first.sample.y))
-        check_weighted(i, part.sample, order[0], weighted=first.sample.sample_weight is not None)
-    if first.sample.sample_weight is not None and parts.classes is not None:
+    _check_alike(found, order[0])
+    if parts.classes is not None and found[order[0]].sample.sample_weight is not None:
         return survey(replace(parts, classes=None), dtype, classifies=classifies, counted=counted)
+    return _summary(found, lengths, classifies=classifies, of_all=parts.classes is None)
+
+
+def _check_alike(found: Mapping[int, _Found], first: int) -> None:
+    """Raise if a part differs from the first part in the form of its rows or targets, or in having weights."""
+    sample = found[first].sample
+    for i, part in found.items():
+        check_form(i, part.form, first, found[first].form)
+        check_targets(i, part.sample.y, first, shape_of_targets(sample.y))
+        check_weighted(i, part.sample, first, weighted=sample.sample_weight is not None)
+
+
+def _summary(found: Mapping[int, _Found], lengths: Sequence[int], *, classifies: bool, of_all: bool) -> Survey:
+    """Return the findings for all parts from those for each; `of_all` says whether all parts were read."""
     low, high = zip(*(part.range for part in found.values()), strict=True)
     if max(high) == 0:
         raise DataError(NO_WEIGHT)
@@ -136,7 +168,7 @@ def survey(
         tuple(found[i].weight if i in found else 0.0 for i in range(len(lengths))) if differ else None,
         labels,
         counts,
-        _shares(found, labels, len(lengths)) if classifies and parts.classes is None else None,
+        _shares(found, labels, len(lengths)) if classifies and of_all else None,
         tuple(sorted({i for i in flaws if i is not None})),
         digest.hexdigest(),
     )
