@@ -116,6 +116,21 @@ def test_gradients_are_those_of_the_formula(run, options):
         np.testing.assert_allclose(value, expected[name], rtol=1e-6, err_msg=name)
 
 
+@pytest.mark.parametrize("more", ["", "X1 = Cast <to = 1> (X)"], ids=["", "beside a node without effect"])
+def test_outputs_that_are_copies_keep_their_names_and_gradients(run, more):
+    onx = parsed(
+        f"""<ir_version: 8, opset_import: ["" : 15]>
+        copies (float[3] X) => (float[3] A, float[3] B, float[3] C)
+        {{ {more or "X1 = Identity(X)"} A = Exp(X1) B = Identity(A) C = Identity(B) }}"""
+    )
+    onx = onnx_derivative(onx, options=O.KeepOutputs)
+    assert names(onx.graph.input) == ["X", "A_grad", "B_grad", "C_grad"]
+    assert names(onx.graph.output) == ["X_grad", "A", "B", "C"]
+    X, one = np.array([0, 1, 2], np.float32), np.ones(3, np.float32)
+    dx, *_ = run(onx, {"X": X, "A_grad": one, "B_grad": 2 * one, "C_grad": 4 * one})
+    np.testing.assert_allclose(dx, 7 * np.exp(X), rtol=1e-6)
+
+
 def test_yield_op_stands_between_forward_and_backward():
     grad = onnx_derivative(parsed(), options=O.KeepYieldOp)
     (node,) = [n for n in grad.graph.node if n.op_type == "YieldOp"]

@@ -291,6 +291,17 @@ def test_an_output_without_the_declared_columns():
         OrtGradientClassifier(onx).fit(X, [0, 1] * 3)
 
 
+def test_an_output_that_has_values_only_where_it_is_optimized():
+    """onnxruntime's optimizer removes this Expand, which leaves no columns, so that there seem to be some."""
+    onx = model(
+        "P = MatMul(X, W) a = Constant <value_ints = [1]> () M = ReduceMean <axes = [1]> (P) "
+        "s = Constant <value_ints = [0]> () Y = Expand(M, s)",
+        outputs="float[N, 1] Y",
+    )
+    with pytest.raises(ModelError, match=r"'Y' is empty: it has shape \(6, 0\) for 6 rows"):
+        OrtGradientRegressor(onx, max_iter=1).fit(X, X[:, 0])
+
+
 def labelled(n):
     casts = chain(n, "c{0} = Cast <to = 6> (d{1}) d{0} = Cast <to = 7> (c{0})")
     return model(f"S = MatMul(X, W) d0 = ArgMax <axis = 1> (S) {casts} Y = Identity(d{n})", outputs="int64[N, 1] Y")

@@ -60,6 +60,26 @@ def test_several_outputs(check_model, more, body):
     check_model(vector(body, more), FEEDS)
 
 
+#: Nodes whose rule differentiates a decomposition, with an operand given twice, and the shapes of X and S.
+TWICE = {
+    "scale and bias": ("GroupNormalization <num_groups = 2, stash_type = 11> (X, S, S)", (2, 4, 3), (4,)),
+    "weights": ("GRU <hidden_size = 2> (X, S, S)", (3, 2, 2), (1, 6, 2)),
+    "states": ("LSTM <hidden_size = 2> (X, U, U, , , S, S)", (3, 2, 2), (1, 2, 2)),
+    "scale, bias and mean": ("BatchNormalization <training_mode = 1> (X, S, S, S, V)", (4, 3), (3,)),
+}
+
+
+@pytest.mark.parametrize("node, x, s", TWICE.values(), ids=TWICE)
+def test_an_operand_given_twice_to_a_decomposition(node, x, s, check_model):
+    rng = np.random.default_rng(0)
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 21]> twice (double{list(x)} X, double{list(s)} S) => (double Y)
+        <double[1,8,2] U = {{{", ".join(f"{u:.3f}" for u in rng.normal(size=16))}}}, double[3] V = {{1, 2, 3}}>
+        {{ Z = {node} T = Sin(Z) Y = ReduceSum <keepdims = 0> (T) }}"""
+    )
+    check_model(model, {"X": rng.normal(size=x), "S": rng.uniform(0.3, 1, s)})
+
+
 def test_a_weight_used_in_two_places(check_model):
     model = onnx.parser.parse_model(
         """<ir_version: 10, opset_import: ["" : 21]> tied (double[N,3] X) => (double[N,3] Y)

@@ -84,6 +84,17 @@ def test_a_front_changes_no_weight(front, named, monkeypatch):
         np.testing.assert_allclose(found.gradient(rows, y), expected.gradient(X, y), rtol=1e-4, atol=1e-6)
 
 
+def test_an_input_on_the_border_may_be_an_output(monkeypatch):
+    monkeypatch.setattr(frozen, "_WORTH_A_CUT", 0)
+    nodes = "A = MatMul(X, W) T = Tanh(A) P = MatMul(X, U) H = Mul(T, P) Y = MatMul(H, V)"
+    found = [
+        fitted(model(nodes, outputs=outputs, W=W, V=V, U=W), {"X": X}, output="Y", weights_to_train=["V", "U"])
+        for outputs in ("float[N,1] Y", "float[N,1] Y, float[N,4] X")
+    ]
+    for name, w in found[0].weights_.items():
+        np.testing.assert_array_equal(found[1].weights_[name], w)
+
+
 @pytest.mark.parametrize("n, batch_size", [(4, 4), (4, 2), (3, 3), (60, 4), (1, 1)])
 def test_values_with_a_first_axis_that_is_not_the_rows(n, batch_size):
     positions = (

@@ -266,4 +266,5 @@ def differentiate(op: Op, node: ir.Node, forward: Callable[..., Sequence[Gradien
     incoming = {y: d for y, d in zip(outputs, dy, strict=False) if y is not None and d is not None}
     wanted = {x for x in node.inputs if x is not None and is_float(x)}
     found = backpropagate(op, appended, incoming, wanted)
-    return [None if x is None else found.get(x) for x in node.inputs]
+    # the gradient of an operand that occurs twice is already the sum over its uses
+    return [None if x is None else found.pop(x, None) for x in node.inputs]

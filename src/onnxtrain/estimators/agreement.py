@@ -227,6 +227,7 @@ def _compare_start(model: TrainedModel, X: Features, decoder: LabelDecoder | Non
         return known
     if source.original is not None:
         found = _results(model, feeds)
+        refuse_empty(read.output, found[read.output])
         verdict = _Verdict(True, _compare_with_onnx(model, found, feeds, decoder))
         check_rows_alone(model, found, feeds)
     else:
@@ -236,6 +237,15 @@ def _compare_start(model: TrainedModel, X: Features, decoder: LabelDecoder | Non
             more = _many_rows(X, multiplications(model.objective.model))
             verdict = _compare_with_estimator(model, _feeds(model, more), X, decoder, {"X": _as_float64(more)})
     return verdict if key is None else AGREED.keep(key, verdict)
+
+
+def refuse_empty(output: str, found: np.ndarray) -> None:
+    """Raise a ModelError if the output of a model has no values for some rows."""
+    if found.ndim and not found.size:
+        raise ModelError(
+            f"The output {output!r} is empty: it has shape {found.shape} for {len(found)} rows. Pass output=... to "
+            "train another output, or set head='new' to give the model a new last layer."
+        )
 
 
 def _feeds(model: TrainedModel, rows: Features) -> dict[str, np.ndarray]:

@@ -12,7 +12,7 @@ import onnx
 from onnxtrain import graph
 from onnxtrain.cache import LIGHT
 from onnxtrain.errors import ModelError, warn
-from onnxtrain.estimators.agreement import SUM, WORK, some_rows
+from onnxtrain.estimators.agreement import SUM, WORK, refuse_empty, some_rows
 from onnxtrain.estimators.frames import InputForm
 from onnxtrain.estimators.protocols import Features
 from onnxtrain.estimators.source import Source
@@ -28,11 +28,7 @@ from onnxtrain.training.model import Reading, TrainableModel
 def settled(source: Source, X: Features, form: InputForm, reading: Reading) -> Source:
     """Return the source completed by running rows: the columns of its output, and whether it is a probability."""
     found = _output_on(source.model, form.feeds(few_rows(X, source.model), source.model))
-    if found.ndim and not found.size:
-        raise ModelError(
-            f"The output {source.model.output!r} is empty: it has shape {found.shape} for {len(found)} rows. Pass "
-            "output=... to train another output, or set head='new' to give the model a new last layer."
-        )
+    refuse_empty(source.model.output, found)
     if not source.model.width:
         if not found.ndim:
             raise ModelError(

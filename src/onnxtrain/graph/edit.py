@@ -8,7 +8,7 @@ from typing import Any
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
-from onnxtrain.graph.build import Op
+from onnxtrain.graph.build import Builder, Op
 from onnxtrain.graph.query import FLOATS, PRODUCTS, constant, holds_graphs, is_float, values_in
 from onnxtrain.graph.rewriting import Rewritings
 from onnxtrain.opsets import find_schema
@@ -227,10 +227,11 @@ def tidy(model: ir.Model) -> bool:
 
 
 def remove_identities(model: ir.Model) -> None:
-    """Remove the Identity nodes, in place, except nodes that compute the output of a body.
+    """Remove the Identity nodes, in place, except nodes that compute the output of a body or name an output twice.
 
     A body must compute its outputs, so a value captured from outside must be copied.
     """
+    names = [y.name for y in model.graph.outputs]
     bodies = list(model.graph.subgraphs())
     results = [n for body in bodies for y in body.outputs if (n := y.producer()) and n.op_type == "Identity"]
     for node in results:
@@ -238,3 +239,14 @@ def remove_identities(model: ir.Model) -> None:
     passes.IdentityEliminationPass()(model)
     for node in results:
         node.domain = ""
+    restore_outputs(model.graph, names)
+
+
+def restore_outputs(graph: ir.Graph, names: Sequence[str | None]) -> None:
+    """Restore, in place, the name of each output that was merged with an equal one."""
+    merged = [i for i, name in enumerate(names) if graph.outputs[i].name != name]
+    op = Builder(graph).op if merged else None
+    for i in merged:
+        copy = op.Identity(graph.outputs[i])  # type: ignore[union-attr]
+        copy.name = names[i]
+        graph.outputs[i] = copy

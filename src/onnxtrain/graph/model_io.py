@@ -21,7 +21,7 @@ import onnx_ir.passes.common as passes
 from onnxtrain.errors import ModelError, as_model_error
 from onnxtrain.graph.build import BUFFER, Builder
 from onnxtrain.graph.check import BESIDE, PROTO_LIMIT, check_content, check_nodes
-from onnxtrain.graph.edit import constants_as_nodes, put_in_order, remove_identities, tidy
+from onnxtrain.graph.edit import constants_as_nodes, put_in_order, remove_identities, restore_outputs, tidy
 from onnxtrain.graph.flow import ancestors
 from onnxtrain.graph.fused import spell_out_fused
 from onnxtrain.graph.inference import infer_shapes
@@ -403,7 +403,7 @@ def prune(model: ir.Model) -> None:
     _detach_unused_bodies(model.graph)
     passes.RemoveUnusedNodesPass()(model)
     model.graph.inputs[:] = inputs
-    _restore_outputs(model.graph, outputs)
+    restore_outputs(model.graph, outputs)
     for body in model.graph.subgraphs():
         _separate_outputs(body)
 
@@ -427,16 +427,6 @@ def _separate_outputs(body: ir.Graph) -> None:
             copy.outputs[0].type, copy.outputs[0].shape = y.type, y.shape
             body.append(copy)
             body.outputs[i] = copy.outputs[0]
-
-
-def _restore_outputs(graph: ir.Graph, names: Sequence[str | None]) -> None:
-    """Restore the name of each output that was merged with an equal one."""
-    merged = [i for i, name in enumerate(names) if graph.outputs[i].name != name]
-    op = Builder(graph).op if merged else None
-    for i in merged:
-        copy = op.Identity(graph.outputs[i])  # type: ignore[union-attr]
-        copy.name = names[i]
-        graph.outputs[i] = copy
 
 
 def save(model: ir.Model, *, outputs: Sequence[tuple[str, ir.Value]] | None = None) -> onnx.ModelProto:

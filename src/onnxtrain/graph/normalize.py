@@ -169,12 +169,14 @@ def drop_unused_statistics(graph: onnx.GraphProto) -> None:
     a copy of the weight, which would be taken for a weight of its own. onnxruntime merges equal constants and writes
     the new statistics over the old ones, so the constants must not equal a scale or a bias, which are often 1 and 0.
     """
-    half = onnx.helper.make_tensor("value", onnx.TensorProto.FLOAT, [1], [0.5])
+    types = {w.name: w.data_type for w in graph.initializer}
+    types |= {v.name: v.type.tensor_type.elem_type for v in (*graph.input, *graph.value_info)}
     used = {x for node in nodes_in(graph.node) for x in node.input} | {y.name for y in graph.output}
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
         if _has_statistics(node) and used.isdisjoint(filter(None, node.output[1:])):
             shape, unused = f"{node.output[0]}.channels", f"{node.output[0]}.unused"
+            half = onnx.helper.make_tensor("value", types.get(node.input[3], onnx.TensorProto.FLOAT), [1], [0.5])
             nodes.append(onnx.helper.make_node("Shape", [node.input[1]], [shape]))
             nodes.append(onnx.helper.make_node("ConstantOfShape", [shape], [unused], value=half))
             node.input[3:] = [unused, unused]

@@ -336,8 +336,9 @@ def behind(objective: Objective, border: tuple[tuple[str, int], ...]) -> Objecti
     features = _features(model, objective)
     others = [v for v in model.graph.inputs if v not in features]
     rows = _AxisNames.of(features).rows
-    inputs = [_taken_as_input(values[name], rank, rows) for name, rank in border]
     output = graph.find(model.graph.outputs, objective.output, "output")
+    model.graph.outputs[:] = [output]  # another one may be an input, which is replaced
+    inputs = [_taken_as_input(values[name], rank, rows) for name, rank in border]
     read = graph.ancestors([output])
     model.graph.inputs[:] = [*inputs, *(v for v in others if v in read)]
     onx = graph.save(model, outputs=[(objective.output, output)]).SerializeToString()
