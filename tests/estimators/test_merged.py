@@ -626,6 +626,13 @@ LACKING = {
         ),
         r"computed onnx::BatchNormalization_3 from several weights.*do_constant_folding=False\) to keep ",
     ),
+    "a scale of BatchNormalization, as Keras writes it": (
+        network(
+            'A = Sub(X, "onnx::Sub_1") B = Mul(A, "onnx::Mul_2") C = Add(B, "onnx::Add_3") Y = MatMul(C, "onnx::MatMul_4")',
+            **{"onnx::Sub_1": V[0], "onnx::Mul_2": V[1] / 9, "onnx::Add_3": V[2] / 9, "onnx::MatMul_4": W / 9},
+        ),
+        r"computed onnx::Mul_2 from several weights.*do_constant_folding=False\) to keep ",
+    ),
     "views of a parameter": (
         of_dynamo(
             """A = MatMul(X, W) B = Add(A, "a.bias") n = Constant<value_ints = [3, 0]>() i, j = Split("a.bias", n)
@@ -653,8 +660,8 @@ LACKING = {
     ),
     "convolutions": (
         network(
-            's = Constant<value_ints = [-1, 1, 3]>() R = Reshape(X, s) C = Conv(R, "onnx::Conv_3") Y = Flatten(C)',
-            **{"onnx::Conv_3": W[:1, :1, None]},
+            's = Constant<value_ints = [-1, 1, 3]>() R = Reshape(X, s) C = Conv(R, "onnx::Conv_3") F = Flatten(C) Y = Add(F, bias)',
+            **{"onnx::Conv_3": W[:1, :1, None], "bias": V[0]},
         ),
         r"computed onnx::Conv_3 from several weights.*do_constant_folding=False\) to keep ",
     ),
@@ -711,6 +718,13 @@ def test_initial_weights_are_no_results(name):
             'A = MatMul(X, W) B = Tanh(A) Y = MatMul(B, "onnx::MatMul_1")', W=W, **{"onnx::MatMul_1": WEIGHTS[name]}
         )
     )
+
+
+@pytest.mark.filterwarnings("error", "ignore:.*max_iter")
+def test_transposed_kernels_of_keras_are_no_products():
+    nodes = """s = Constant<value_ints = [-1, 1, 3]>() R = Reshape(X, s) C = Conv(R, "onnx::Conv_3") A = Add(C, "onnx::Add_4")
+        Y = Flatten(A)"""
+    fitted(network(nodes, **{"onnx::Conv_3": W[:1, :1, None], "onnx::Add_4": ZEROS[None, :1, None]}))
 
 
 @pytest.mark.filterwarnings("error", "ignore:.*max_iter")

@@ -118,7 +118,8 @@ def _on_script(onx: onnx.ModelProto, module: Module, trained: Collection[str], o
             "parameters, so they are trained as one. If they are several parameters that start equal, use "
             "torch.onnx.export(..., dynamo=False, do_constant_folding=False) to keep them."
         )
-    if folded := [name for name in trained if _FOLDED.fullmatch(name)]:
+    products = _scales_of_normalizations(onx) | {name for name in trained if _FOLDED.fullmatch(name)}
+    if folded := sorted((products - _kernels_of_keras(onx)).intersection(trained)):
         found.append(
             f"PyTorch's exporter computed {_some(folded)} from several weights, for example those of a convolution and "
             "of BatchNormalization. The products are trained here, but PyTorch trains their factors. Use "
@@ -146,6 +147,34 @@ def _on_script(onx: onnx.ModelProto, module: Module, trained: Collection[str], o
             "they come from parameters, so they are not trained. If PyTorch trains them, use torch.onnx.export(..., "
             "dynamo=False, do_constant_folding=False) to keep what they come from."
         )
+    return found
+
+
+def _kernels_of_keras(onx: onnx.ModelProto) -> set[str]:
+    """Return the weights of convolutions that the exporter only transposed, because Keras keeps the channels last.
+
+    In such a file no weight has the name of a parameter, and no convolution has an intercept.
+    """
+    if _names_parameters(onx):
+        return set()
+    return {n.input[1] for n in onx.graph.node if n.op_type in ("Conv", "ConvTranspose") and len(n.input) == 2}
+
+
+def _names_parameters(onx: onnx.ModelProto) -> bool:
+    return any(i.data_type in graph.FLOATS and not is_computed(i.name) for i in onx.graph.initializer)
+
+
+def _scales_of_normalizations(onx: onnx.ModelProto) -> set[str]:
+    """Return the scales s = gamma / sqrt(variance + eps) of (x - m) s + b, the BatchNormalization of Keras."""
+    held = {i.name for i in onx.graph.initializer} | {n.output[0] for n in onx.graph.node if n.op_type == "Identity"}
+    made = {n.output[0]: n for n in onx.graph.node if n.output}
+    found = set()
+    for shift in (n for n in onx.graph.node if n.op_type == "Add"):
+        scaled, b = made.get(shift.input[0]), shift.input[1]
+        if scaled is not None and scaled.op_type == "Mul" and (centered := made.get(scaled.input[0])) is not None:
+            m_s_b = [*centered.input[1:], scaled.input[1], b]
+            if centered.op_type == "Sub" and all(x in held and is_computed(x) for x in m_s_b):
+                found.add(scaled.input[1])
     return found
 
 
@@ -177,10 +206,12 @@ def _on_buffers(onx: onnx.ModelProto, trained: Collection[str], others: Collecti
 
 def _zeros_added_to_outputs(onx: onnx.ModelProto) -> list[str]:
     """Return the computed values (1, k) of zeros that are added to an output, such as final_logits_bias of BART."""
+    if not _names_parameters(onx):
+        return []
     outputs = {o.name for o in onx.graph.output}
     added = {x for n in onx.graph.node if n.op_type == "Add" and n.output[0] in outputs for x in n.input}
     values = [i for i in onx.graph.initializer if i.name in added and is_computed(i.name) and i.dims[:1] == [1]]
-    return [i.name for i in values if len(i.dims) > 1 and not graph.array_of(i).any()]
+    return [i.name for i in values if len(i.dims) == 2 and not graph.array_of(i).any()]
 
 
 def _scalars(onx: onnx.ModelProto) -> list[str]:
