@@ -122,15 +122,13 @@ def _is_shown(value: ir.Value) -> bool:
 def _box_of(node: ir.Node, stage: str, reads: tuple[int, ...]) -> Box:
     y = node.outputs[0]
     scalars = [graph.scalar(x) for x in node.inputs if x is not None]
-    factors = " ".join(f"{x:.3g}" for x, v in zip(scalars, node.inputs, strict=False) if x is not None and _is_real(v))
+    factors = " ".join(
+        f"{x:.3g}" for x, v in zip(scalars, node.inputs, strict=False) if x is not None and graph.is_float(v)
+    )
     operator = graph.operator_name(node.op_type, node.domain)
     inputs = ", ".join("" if x is None else str(x.name) for x in node.inputs)
     details = f"{', '.join(graph.describe(v) for v in node.outputs)} = {operator}({inputs})"
     return Box(str(y.name), stage, f"{operator} {factors}".rstrip(), _shape(y), details, reads, (operator,))
-
-
-def _is_real(value: ir.Value | None) -> bool:
-    return graph.is_float(value)
 
 
 def _shape(value: ir.Value) -> str:
