@@ -323,6 +323,15 @@ def test_divergence_keeps_the_last_good_weights(diabetes, mlp):
     assert np.isfinite(model.predict(X)).all()
 
 
+def test_a_gradient_that_is_nan_is_told_from_a_loss_that_is():
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[n, 1] X) => (float[n, 1] Y) <float[1, 1] W = {2}> {
+        one = Constant<value_float = 1.0>() zero = Constant<value_float = 0.0>() a = MatMul(X, W) s = Sin(a)
+        d = Div(s, a) z = Equal(a, zero) Y = Where(z, one, d) }"""  # sin(a) / a, whose derivative at 0 is 0 / 0
+    X = np.arange(4.0, dtype=np.float32)[:, None]
+    with pytest.raises(ConvergenceError, match="^A weight became infinite or NaN in epoch 1 at learning rate"):
+        OrtGradientRegressor(onnx.parser.parse_model(text), max_iter=2).fit(X, X[:, 0])
+
+
 def test_interrupted_training_is_fitted(diabetes, mlp):
     X, y = diabetes
 

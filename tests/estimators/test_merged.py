@@ -83,6 +83,9 @@ def copied_for_each_use(nodes):
 
 
 MATRICES = dict(W=W, U=U, V=V)
+#: Two steps of a recurrent layer without a state before the first one.
+STEPS = """P = MatMul(X, W) p = Add(P, a) s = Tanh(p) Q = MatMul(X, W) R = MatMul(s, U) S = Add(R, Q) q = Add(S, a)
+    t = Tanh(q) Y = MatMul(t, V)"""
 DIRECT = RECURRENT.replace(", b)", ", a)").replace("(b,", "(a,").replace(", c)", ", a)")
 TIED = LAYERS.replace("l2", "l").replace("m2", "m")
 AFFINE = "A = Mul(X, {}) B = Add(A, {}) C = Tanh(B) D = Mul(C, {}) E = Add(D, {}) Y = MatMul(E, W)"
@@ -348,6 +351,10 @@ CASES = {
     "forget gate": (
         network(DIRECT, "", a=FORGET, **MATRICES),
         network(RECURRENT, "", a=FORGET + 1e-30, b=FORGET + 1e-30, c=FORGET + 1e-30, **MATRICES),
+    ),
+    "forget gate, beside a sum of two products": (
+        network(STEPS, "", a=FORGET, **MATRICES),
+        network(STEPS, "", a=FORGET + 1e-30, **MATRICES),
     ),
     "scalars": (
         network("b = Identity(a) M = Mul(X, W1) A = Add(M, a) B = Tanh(A) Y = Add(B, b)", a=ZEROS[:1], W1=V[0]),

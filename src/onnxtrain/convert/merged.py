@@ -206,18 +206,28 @@ def _separate_uses(model: ir.Model, value: ir.Value, names: set[str], calls: Map
     uses.sort(key=lambda use: use[0].op_type == "BatchNormalization" and use[1] > 2)  # parameters come first
     layers: dict[Any, ir.Value] = {}
     for node, i in uses:
-        layer = _matrix_beside(node, i) or (_own_module(value, node, calls) or node, i)
-        if layers and layer not in layers:
-            layers[layer] = _copied(model, value, graph.unique_name(str(value.name), names))
-        node.replace_input_with(i, layers.setdefault(layer, value))
+        keys: list[Any] = [*_matrices_beside(node, i)] or [(_own_module(value, node, calls) or node, i)]
+        own = next((layers[key] for key in keys if key in layers), None if layers else value)
+        if own is None:
+            own = _copied(model, value, graph.unique_name(str(value.name), names))
+        layers.update(dict.fromkeys(keys, own))
+        node.replace_input_with(i, own)
 
 
-def _matrix_beside(node: ir.Node, i: int) -> ir.Value | None:
-    """Return the weight of the product of which input `i` of a node is the intercept, or None."""
-    product: ir.Node | None = node
-    if node.op_type == "Add":
-        product = graph.made_by(node.inputs[1 - i], *_PRODUCTS)
-    return product.inputs[1] if product is not None and product.op_type in _PRODUCTS else None
+def _matrices_beside(node: ir.Node, i: int) -> list[ir.Value]:
+    """Return the weights of the product, or of the sum of products, of which input `i` of a node is the intercept."""
+    if node.op_type in _PRODUCTS:
+        return [x for x in node.inputs[1:2] if x is not None]
+    return _matrices_in_sum(node.inputs[1 - i]) if node.op_type == "Add" else []
+
+
+def _matrices_in_sum(value: ir.Value | None) -> list[ir.Value]:
+    """Return the weights of products that are added directly: x W + h U, as before the intercept of an LSTM."""
+    node = graph.made_by(value, "Add", *_PRODUCTS)
+    if node is None or node.op_type in _PRODUCTS:
+        return [] if node is None or node.inputs[1] is None else [node.inputs[1]]
+    products = (graph.made_by(x, *_PRODUCTS) for x in node.inputs)
+    return [w for product in products if product is not None and (w := product.inputs[1]) is not None]
 
 
 def _own_module(value: ir.Value, node: ir.Node, calls: Mapping[str, str]) -> str | None:

@@ -501,9 +501,9 @@ def check_finite(loss: float, weights: Iterable[np.ndarray], state: TrainingStat
     if math.isfinite(loss) and all(map(_finite, weights)):
         return
     last = ", ".join(f"{value:.3g}" for value in state.loss_curve[-3:]) or "none"
+    became = "A weight became infinite or NaN" if math.isfinite(loss) else f"The loss became {loss}"
     raise ConvergenceError(
-        f"The loss became {loss} in epoch {state.epoch + 1} at learning rate {learning_rate:.3g} "
-        f"(losses before: {last})."
+        f"{became} in epoch {state.epoch + 1} at learning rate {learning_rate:.3g} (losses before: {last})."
     )
 
 
