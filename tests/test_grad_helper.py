@@ -131,6 +131,16 @@ def test_outputs_that_are_copies_keep_their_names_and_gradients(run, more):
     np.testing.assert_allclose(dx, 7 * np.exp(X), rtol=1e-6)
 
 
+def test_an_initializer_may_be_an_output_of_unknown_length(run):
+    onx = parsed(
+        """<ir_version: 8, opset_import: ["" : 15]> passed_on (float[3] X) => (float[3] Y, float[N] W)
+        <float[3] W = {1, 2, 3}> { Y = Mul(X, W) }"""
+    )
+    feeds = {"X": np.ones(3, np.float32), "Y_grad": np.ones(3, np.float32), "W_grad": np.ones(3, np.float32)}
+    (dx,) = run(onnx_derivative(onx, weights=[]), feeds)
+    np.testing.assert_array_equal(dx, [1, 2, 3])
+
+
 def test_yield_op_stands_between_forward_and_backward():
     grad = onnx_derivative(parsed(), options=O.KeepYieldOp)
     (node,) = [n for n in grad.graph.node if n.op_type == "YieldOp"]

@@ -146,7 +146,8 @@ def scalar(value: ir.Value | None) -> float | None:
     if value is None or value.dtype is ir.DataType.STRING or math.prod(static_shape(value) or ()) != 1:
         return None
     array = constant(value)
-    return None if array is None else float(array.reshape(()))
+    # an initializer that is also an output of undeclared shape has an unknown shape, but values
+    return None if array is None or array.size != 1 else float(array.reshape(()))
 
 
 def broadcasts_to(x: ir.Value | None, y: ir.Value | None) -> bool:
