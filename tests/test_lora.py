@@ -113,6 +113,7 @@ def adapted(**params):
     return OrtGradientRegressor(model("MatMul"), weights_to_train=LoRA(rank=2, **params), max_iter=3, **SGD)
 
 
+@pytest.mark.filterwarnings("ignore:LoRA\\(rank=64\\) has a larger rank")
 def test_initial_values_are_those_of_peft():
     start = OrtGradientRegressor(
         model("MatMul"), weights_to_train=LoRA(rank=64, weights="W"), max_iter=0, random_state=1

@@ -221,7 +221,10 @@ _CONTRADICTIONS: tuple[tuple[Callable[[DerivativeOptions], bool], str], ...] = (
 def _checked(options: object, loss: object, label: object, builder: str) -> DerivativeOptions:
     """Refuse contradictory arguments before any work is done."""
     if not isinstance(options, DerivativeOptions):
-        raise ArgumentTypeError(f"options must be DerivativeOptions, got {options!r} of type {type(options).__name__}.")
+        raise ArgumentTypeError(
+            f"options must be DerivativeOptions, got {options!r} of type {type(options).__name__}. Pass one, or "
+            "several joined by |, of DerivativeOptions: Zero, KeepYieldOp, KeepOutputs, FillGrad, Loss."
+        )
     if builder not in BUILDERS:
         raise ParameterError(f"Unknown builder {builder!r}. {did_you_mean(builder, BUILDERS)}")
     for contradicts, words in _CONTRADICTIONS:

@@ -60,6 +60,14 @@ def test_the_estimator_predicts_with_the_weights_of_the_epoch_in_a_callback(para
         np.testing.assert_array_equal(told[-1][0], model.predict(X))
 
 
+def test_a_callback_that_takes_none_for_a_loss_is_told_why_it_is_none():
+    with pytest.raises(TypeError) as e:
+        OrtGradientRegressor(max_iter=1).fit(X, y, callback=lambda info: f"{info.validation_loss:.3f}")
+    assert e.value.__notes__ == [
+        "info.validation_loss is None, because there is no validation set: fit(X, y, X_val=, y_val=)."
+    ]
+
+
 def test_a_function_is_told_where_to_go():
     if hasattr(OrtGradientRegressor, "set_callbacks"):
         with pytest.raises(ArgumentTypeError, match=r"one by one, such as .*Pass a function to fit: fit\(X, y, callb"):

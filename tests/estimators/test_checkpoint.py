@@ -194,7 +194,7 @@ WRONG = [
     (dict(checkpoint="PATH", every=0), {}, ParameterError, "every must be an integer, 1 or more, got 0"),
     (dict(checkpoint="PATH"), dict(solver="lbfgs"), ParameterError, "not available with solver='lbfgs'"),
     (dict(checkpoint="PATH", resume=True), dict(l2=0.1, loss="huber"), ParameterError, "other values of l2, loss"),
-    (dict(checkpoint="PATH", resume=True, sample_weight=y), {}, DataError, "of other rows or of other sample weights"),
+    (dict(checkpoint="PATH", resume=True, sample_weight=y), {}, DataError, "sample weights.*so leave checkpoint out"),
 ]
 
 

@@ -177,9 +177,9 @@ SURPLUS = {
 def test_columns_that_an_onnx_model_does_not_take(model, rows, unknown):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        ours = OrtGradientRegressor(model, max_iter=2).fit(rows, COLUMN)
+        ours = OrtGradientRegressor(model, max_iter=2).fit(rows, 2 * COLUMN)
         ours.predict(rows)
-        ours.partial_fit(rows, COLUMN)
+        ours.partial_fit(rows, 2 * COLUMN)
     words = [str(w.message) for w in caught if w.category is UserWarning]
     inputs = ", ".join(i.name for i in model.graph.input)
     expected = f"The model ignores the columns {unknown} of X, which are not among its inputs. Its inputs are {inputs}."

@@ -506,7 +506,7 @@ def test_a_frame_for_several_inputs():
         axis=np.array([2]),
     )
     frame = pandas.DataFrame({"k": classes(3), "a": SIZE})
-    model = OrtGradientRegressor(onx, max_iter=5, learning_rate=0.05, random_state=0).fit(frame, SIZE)
+    model = OrtGradientRegressor(onx, max_iter=5, learning_rate=0.05, random_state=0).fit(frame, 2 * SIZE)
     assert model.loss_curve_[-1] < model.loss_curve_[0]
     by_dict = {"a": SIZE.reshape(-1, 1), "k": classes(3)}
     np.testing.assert_array_equal(model.predict(by_dict), model.predict(frame))

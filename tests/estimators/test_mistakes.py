@@ -64,6 +64,7 @@ from onnxtrain import (
 )
 from onnxtrain.errors import (
     ArgumentTypeError,
+    ConvergenceError,
     ConversionError,
     DataError,
     DeviceError,
@@ -1134,7 +1135,7 @@ FURTHER_CALLS = [
         lambda _: C(OF_TOKENS).fit(["good day", "bad day"] * 2, [0, 1] * 2),
         DataError,
         "The model has several inputs: input_ids, attention_mask. Pass X as a dictionary or a DataFrame with these "
-        "names, or as onnxtrain.Inputs. A tokenizer makes such a dictionary of strings.",
+        "names, or as onnxtrain.Inputs, got a list of 4. A tokenizer makes such a dictionary of strings.",
     ),
     (
         lambda _: C(OF_TOKENS).fit([[1, 2], [3]] * 2, [0, 1] * 2),
@@ -1907,7 +1908,7 @@ SECOND_HOUR = [
         "does not exist. Create it: os.makedirs('no/such').",
     ),
     (
-        lambda _: C(WITH_SPLINES, max_iter=0).fit(TABLE, TABLE.town).predict(TABLE.assign(town="Basel")),
+        lambda _: C(WITH_SPLINES, max_iter=0).fit(TABLE, RENT > 9).predict(TABLE.assign(town="Basel")),
         DataError,
         "['Basel'] in column 0 during transform. Fit again with an encoder that ignores unknown categories",
     ),
@@ -2025,7 +2026,7 @@ SECOND_HOUR += [
         "Replace missing texts by empty ones, for ex",
     ),
     (
-        lambda _: C(ENCODED, max_iter=0).fit(TABLE[["town"]], TABLE.town).predict({"town": "Ulm"}),
+        lambda _: C(ENCODED, max_iter=0).fit(TABLE[["town"]], RENT > 9).predict({"town": "Ulm"}),
         DataError,
         "got dict. Pass pandas.DataFrame([X]) for a single row.",
     ),
@@ -2216,6 +2217,7 @@ class Failing(LinearRegression):
         return vars(self).get("absent")["coef"]
 
 
+TARGET_INSIDE = pd.DataFrame(X).rename(columns=str).assign(target=y)
 TOWNS = pd.DataFrame({"town": ["Bern", None] * 10})
 BAGGED = BaggingRegressor(R(max_iter=0), n_estimators=2)
 CALIBRATED = CalibratedClassifierCV(C(max_iter=0), cv=2)
@@ -2257,6 +2259,77 @@ THIRD_HOUR = [
         AttributeError,
         "This TransformedTargetRegressor instance is not fitted yet",
     ),
+    (
+        lambda _: C(TEXTS).fit(WORDS, [["a"], ["b", "c"]] * 10),
+        DataError,
+        "y contains lists of different lengths, from 1 to 2. Convert lists or sets of the labels of a row to an indicator",
+    ),
+    (
+        lambda _: C(TEXTS).fit(WORDS, np.array([True, False] * 10, object)),
+        DataError,
+        "y has dtype object, but all its values are bool. Pass y.astype(bool).",
+    ),
+    (
+        lambda _: C(TEXTS).fit(WORDS, [1] * 20),
+        DataError,
+        "y has one class, 1. A classifier needs at least two classes.",
+    ),
+    (
+        lambda _: R(Ridge(), estimator=Ridge()),
+        ArgumentTypeError,
+        "OrtGradientRegressor got estimator twice, by position",
+    ),
+    (lambda _: R(random_state="42").fit(X, y), ParameterError, "Pass the integer, random_state=42."),
+    (
+        lambda _: plot_graph(make_pipeline(R(max_iter=0)).fit(X, y)),
+        ArgumentTypeError,
+        "got Pipeline. Pass the last step, pipeline[-1].",
+    ),
+    (lambda r: r.weights_.update(coef=[1.0]), DataError, "The weight 'coef' has the shape (10, 1), got an array of sh"),
+    (lambda r: setattr(r, "weights_", {}), AttributeError, "weights_ cannot be replaced. Assign each weight: model.w"),
+    (
+        lambda r: setattr(r, "coef_", X[0]),
+        AttributeError,
+        "coef_ cannot be assigned. Assign the weight: model.weights_",
+    ),
+    (
+        lambda _: R(learning_rate=RMSprop).fit(X, y),
+        OptimizerError,
+        "got the class RMSprop. Pass one of onnxtrain.optim, such as Cosine(0.1), or a function of the step.",
+    ),
+    (lambda _: rows.from_parquet("no/*.parquet", label="y"), FileError, "'no/*.parquet'. Pass glob.glob(pattern)."),
+    (
+        lambda _: R(max_iter=1).fit(X, y, callback=lambda info: setattr(info, "learning_rate", 0.1)),
+        ParameterError,
+        "callback assigned to its argument: cannot assign to field 'learning_rate', which has no effect on training.",
+    ),
+    (
+        lambda _: R().fit(X, y, callback=Ridge()),
+        ParameterError,
+        "got Ridge(). For example: callback=lambda info: print",
+    ),
+    (
+        lambda _: R(loss=lambda op, y, p: op.Log(p - 1e9), max_iter=1).fit(X, y),
+        ConvergenceError,
+        "in a loss of your own for logarithms and roots of negative numbers. losses(X, y) shows the rows.",
+    ),
+    (lambda _: onnxtrain.with_new_head(NETWORK, [0, 1]), ParameterError, "got [0, 1]. Pass the number of classes."),
+    (
+        lambda _: onnxtrain.onnx_derivative(TWO_COLUMNS, options="loss"),
+        ArgumentTypeError,
+        "got 'loss' of type str. Pass one, or several joined by |, of DerivativeOptions: Zero, KeepYieldOp,",
+    ),
+    (
+        lambda _: C(NETWORK, weights_to_train="^coef.*").fit(IRIS, SPECIES),
+        WeightError,
+        "Patterns are those of file names, with * and ?, not regular expressions.",
+    ),
+    (
+        lambda _: R(TWO_INPUTS).fit([X, X], y),
+        DataError,
+        "or as onnxtrain.Inputs, got a list of 2. If it has an array per input, use dict(zip(['a', 'b'], X)).",
+    ),
+    (lambda _: R(TWO_INPUTS).fit(X, y), DataError, "or as onnxtrain.Inputs, got an array of shape (442, 10)."),
     (lambda r: r.embed(X, "hidden"), ModelError, "The model has no result 'hidden'. Known: "),
     (
         lambda _: C(NETWORK, max_iter=0).fit(IRIS, SPECIES).embed(IRIS, "classes_cast"),
@@ -2549,6 +2622,22 @@ def own(function):
             lambda: C(SCALED, dtype="float64", max_iter=1).fit(255 * IRIS, SPECIES),
             "The columns of X vary 255 times as much as those on which the StandardScaler of the pipeline was fitted",
         ),
+        (
+            lambda: C(MLP, weights_to_train=LoRA(rank=20), max_iter=1).fit(IRIS, SPECIES),
+            "LoRA(rank=20) has a larger rank than any dimension of the matrices, at most 4, so the factors have more",
+        ),
+        (
+            lambda: R(max_iter=1).fit(TARGET_INSIDE, TARGET_INSIDE["target"]),
+            "The column 'target' of X has the values of y, so the model predicts y from itself. Pass X without it: X.dr",
+        ),
+        (
+            lambda: R(max_iter=1).fit(TARGET_INSIDE / 3, TARGET_INSIDE["target"].to_numpy() / 3),
+            "The column 'target' of X has the values of y",
+        ),
+        (
+            lambda: C(max_iter=1).fit(IRIS, np.array(["a", "a ", "b"])[SPECIES]),
+            "The labels 'a ' and 'a' differ only in spaces, but are two classes. If they are one, strip the labels",
+        ),
         (lambda: C(SCALED, max_iter=1).fit(IRIS / 255, SPECIES), "The columns of X vary 0.00392 times as much"),
         (
             lambda: C(SCALED, max_iter=1).fit(StandardScaler().fit_transform(IRIS), SPECIES),
@@ -2556,7 +2645,19 @@ def own(function):
             "other values, with means such as 5.84. Pass the rows as they were before scaling",
         ),
     ],
-    ids=["falling", "growing", "negative", "classes", "larger", "smaller", "twice"],
+    ids=[
+        "falling",
+        "growing",
+        "negative",
+        "classes",
+        "larger",
+        "rank",
+        "target",
+        "fractions",
+        "spaces",
+        "smaller",
+        "twice",
+    ],
 )
 def test_what_is_probably_meant_otherwise_is_warned_of(call, message):
     with pytest.warns(UserWarning, match=re.escape(message)):
@@ -2580,7 +2681,7 @@ def test_partial_fit_warns_of_what_it_ignores_and_forgets():
 
 
 def test_a_row_of_a_frame_is_a_frame():
-    tuned = C(WITH_SPLINES, max_iter=0).fit(TABLE, TABLE.town)
+    tuned = C(WITH_SPLINES, max_iter=0).fit(TABLE, RENT > 9)
     with (
         pytest.warns(UserWarning, match="valid feature names"),
         pytest.raises(DataError, match=r"is frame.iloc\[\[0\]\]"),

@@ -207,7 +207,7 @@ CALLS = [
     (
         lambda: C(SOUNDS).fit(np.ones((20, 9, 2)), KINDS % 2),
         DataError,
-        "X has 3 axes, but the model takes 2. Its shape is (20, 9, 2), and that of a row of the model (None,).",
+        "Its shape is (20, 9, 2), and that of a row of the model (None,). Select one entry of an axis, or average over it: X.",
     ),
     (lambda: C(SOUNDS).fit(np.ones((20, 1, 9)), KINDS % 2), DataError, "Pass numpy.squeeze(X, axis=(1,))."),
     (
@@ -259,7 +259,7 @@ CALLS = [
     (
         lambda: C(PIXELS).fit({"X": np.where(IMAGES < 0.5, np.nan, IMAGES)}, KINDS % 2),
         ConvergenceError,
-        "It is so before the first step, too. Look for NaN and infinity in X: numpy.isfinite.",
+        "It is so before the first step, too. Look for NaN and infinity in X, numpy.isfinite, and in a loss of your",
     ),
     (
         lambda: C(READER, max_iter=0).fit(TOKENS, KINDS).gradient(TOKENS, KINDS),
@@ -478,6 +478,10 @@ def test_the_answer_says_what_was_found_and_what_to_do(call, error, message):
             "X['attention_mask'] is 0 everywhere in row 0, which masks the whole row. A mask of integers has 1",
         ),
         (
+            lambda: C(READER, max_iter=0).fit({"input_ids": MASK, "attention_mask": IDS}, KINDS),
+            "X['attention_mask'] contains 4, but a mask has 1 for the tokens that count and 0 for padding. It may be swa",
+        ),
+        (
             lambda: C(WRITER, max_iter=0).fit(IDS, IDS),
             "y has the token ids of X as labels, so that each token is predicted from itself.",
         ),
@@ -493,7 +497,7 @@ def test_the_answer_says_what_was_found_and_what_to_do(call, error, message):
             "a token and a large negative number hides it. Convert it: numpy.where(X['mask'], 0.0, -10000.0).",
         ),
     ],
-    ids=["mask", "tokens", "columns", "added"],
+    ids=["mask", "swapped", "tokens", "columns", "added"],
 )
 def test_what_is_probably_meant_otherwise_is_warned_of(call, message):
     with pytest.warns(UserWarning, match=re.escape(message)):

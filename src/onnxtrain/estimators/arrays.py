@@ -272,10 +272,19 @@ def _for_file(text: str) -> str:
     return next((remedy for end, remedy in _CONTENTS.items() if re.search(end, text.lower())), "")
 
 
-def warn_of_empty_mask(values: Any, name: str) -> None:
-    """Warn of an attention mask that masks whole rows, as an inverted mask does."""
-    if getattr(values, "ndim", 0) != 2 or values.dtype.kind not in "biu" or not values.shape[1]:
+#: Longformer marks tokens with global attention by 2.
+_LARGEST_MARK = 2
+
+
+def warn_of_mask(values: Any, name: str) -> None:
+    """Warn of an attention mask that masks whole rows, as an inverted mask does, or that holds token ids."""
+    if getattr(values, "ndim", 0) != 2 or values.dtype.kind not in "biu" or not values.size:
         return
+    if (largest := values.max()) > _LARGEST_MARK:
+        warn(
+            f"{name} contains {largest}, but a mask has 1 for the tokens that count and 0 for padding. It may be "
+            "swapped with another input, such as the token ids."
+        )
     empty = np.flatnonzero(~np.asarray(values).any(axis=1))
     if len(empty) and not np.asarray(values).all(axis=1).any():  # a row without entries has an empty mask, too
         warn(
@@ -493,7 +502,7 @@ def _with_remedy(message: str, X: Any, *, of_onnx: bool) -> str:
         remedy = _FOR_VECTORS
     if is_frame(X) and f"inconsistent numbers of samples: [{X.shape[1]}, {X.shape[0]}]" in message:
         remedy = f". {of_names(X)}"
-    found = re.sub(r"np\.str_\((.*?)\)", r"\1", _TAIL.sub("", message)).replace("np.nan", "NaN")
+    found = re.sub(r"np\.\w+\((.*?)\)", r"\1", _TAIL.sub("", message)).replace("np.nan", "NaN")
     return (found.removesuffix(".") if remedy.startswith(".") else found) + remedy
 
 

@@ -67,6 +67,21 @@ def warn_of_one_epoch(estimator: OrtGradientEstimator, settings: Settings, *, co
 # ------------------------------------------------------------------------- rows
 
 
+def warn_of_target_among_columns(X: Any, y: Any) -> None:
+    """Warn of a column of a frame that is y: of the same name and values, or of the same values with fractions."""
+    if not (hasattr(X, "iloc") and hasattr(X, "columns") and X.columns.is_unique) or np.ndim(y) != 1:
+        return
+    values, called = np.asarray(y), getattr(y, "name", None) if hasattr(y, "iloc") else None
+    has_fractions = values.dtype.kind == "f" and bool(np.any(values % 1))
+    candidates = [name for name in X.columns if name == called or (has_fractions and X[name].dtype == values.dtype)]
+    same = [name for name in candidates if X[name].equals(y) or np.array_equal(X[name].to_numpy(), values)]
+    if same:
+        warn(
+            f"The column {same[0]!r} of X has the values of y, so the model predicts y from itself. Pass X without it: "
+            f"X.drop(columns={same[0]!r})."
+        )
+
+
 def warn_of_lost_names(model: Any, X: Features) -> None:
     """Warn of an array for a model that was fitted on a frame, because the order of the columns is not compared."""
     known = getattr(model, "feature_names_in_", None)

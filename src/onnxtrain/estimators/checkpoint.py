@@ -104,7 +104,8 @@ class Checkpoint:
         kept = self._kept
         if kept.more["rows"] != self._moments["rows"]:
             raise DataError(
-                f"The checkpoint {os.fspath(self.path)!r} is of other rows or of other sample weights. {_REMEDY}"
+                f"The checkpoint {os.fspath(self.path)!r} is of other rows or of other sample weights. {_REMEDY} The "
+                "fits of a search or a cross-validation have other rows, so leave checkpoint out there."
             )
         if _shapes(kept.state.weights) != _shapes(model.weights):
             raise DataError(f"The checkpoint {os.fspath(self.path)!r} is of a model with other weights. {_REMEDY}")

@@ -170,7 +170,11 @@ def _check_parameter(caller: str, name: str, value: object, constraints: dict[st
 def _as_integer(name: str, value: object) -> str:
     """Return the remedy for a positive integer that is given as a float or a string, if the parameter is an integer."""
     text = str(value).removesuffix(".0")
-    if not isinstance(value, (float, str)) or not text.isdecimal() or _example_of(PARAMETERS.get(name, [])) != 1:
+    if (
+        not isinstance(value, (float, str))
+        or not text.isdecimal()
+        or _example_of(PARAMETERS.get(name, [])) not in (0, 1)
+    ):
         return ""
     return f"Pass the integer, {name}={text}."
 

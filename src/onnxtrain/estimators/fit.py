@@ -31,6 +31,7 @@ from onnxtrain.estimators.cautions import (
     warn_of_quantized,
     warn_of_scale,
     warn_of_stored_targets,
+    warn_of_target_among_columns,
 )
 from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.constraints import is_set
@@ -70,6 +71,7 @@ from onnxtrain.estimators.settings import floats_of, go_on, parameters_of_start,
 from onnxtrain.estimators.source import Source, layout_of, opened, with_head
 from onnxtrain.estimators.targets import check_axes, check_class_axis
 from onnxtrain.estimators.trained import TrainedModel, set_learned, set_learned_so_far
+from onnxtrain.estimators.validation import check_even
 from onnxtrain.losses.link import Link
 from onnxtrain.rows.parts import Part, is_parts
 from onnxtrain.training.data import TrainingData
@@ -248,6 +250,8 @@ def start(
     if known is not None:
         return _start_again(estimator, X, y, sample_weight, known)
     estimator._begun_with = parameters_of_start(estimator)
+    if not is_part_of_more():
+        warn_of_target_among_columns(X, y)
     X = as_array(X) if hasattr(X, "detach") else X  # a tensor
     if is_onnx(estimator.estimator):
         return _start_of_onnx(estimator, X, y, sample_weight, estimator.estimator)
@@ -330,7 +334,7 @@ def _start_divided(
     The largest part that ONNX computes is trained. `refused` or `rounding` is the reason why the whole is not.
     """
     check_kind(estimator, X)
-    with as_data_error(X):
+    with as_data_error(X), _targets_checked_on_error(estimator, y):
         fitted = fitted_on(
             estimator.estimator,
             (X, not_nullable(y), sample_weight),
@@ -361,6 +365,20 @@ def _start_divided(
             refused = ConversionError(f"{division.path}: {e}")
             refused.__cause__ = e.__cause__
     raise refusal(whole, refused)
+
+
+@contextmanager
+def _targets_checked_on_error(estimator: OrtGradientEstimator, y: ArrayLike) -> Iterator[None]:
+    """Replace an error of the estimator's own fit by that of the targets, if they are invalid; it has a remedy."""
+    try:
+        yield
+    except Exception as e:
+        check_even(y)
+        targets = estimator._new_targets(y, positional=False)
+        labels = targets.check(y)
+        if "one class" in str(e):
+            targets.n_outputs(labels)
+        raise
 
 
 def _begin(

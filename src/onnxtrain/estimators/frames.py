@@ -32,7 +32,7 @@ from onnxtrain.estimators.arrays import (
     is_polars,
     loses_digits,
     not_nullable,
-    warn_of_empty_mask,
+    warn_of_mask,
 )
 from onnxtrain.estimators.protocols import (
     ArrayLike,
@@ -149,7 +149,7 @@ class InputForm:
         if isinstance(X, (Mapping, Inputs)):
             X = self._by_input(X)
         elif not is_frame(X):
-            _check_names_given(self.shapes)
+            _check_names_given(self.shapes, X)
         X, y = check_named(estimator, X, y, original, reset=reset)
         if is_frame(X) and original is not None:
             with as_data_error():
@@ -195,7 +195,7 @@ class InputForm:
         if len(self.shapes) == 1 and isinstance(X, (Mapping, Inputs)):
             (found,) = self._by_input(X).values()
             return found
-        _check_names_given(self.shapes)
+        _check_names_given(self.shapes, X)
         if len(self.shapes) == 1 and isinstance(X, (list, tuple)):
             ((name, row),) = self.shapes.items()
             return as_column(name, X, self.pad, row[0] if row else None)
@@ -229,7 +229,7 @@ class InputForm:
             if name in self.tables:
                 check_indices(column, self.tables[name], f"X[{name!r}]")
             if name in ATTENTION_MASKS:
-                warn_of_empty_mask(columns[name], f"X[{name!r}]")
+                warn_of_mask(columns[name], f"X[{name!r}]")
         self._check_lengths(columns, X)
         return columns
 
@@ -261,7 +261,7 @@ class InputForm:
         """Compare an array with the shape of a model's only input; `source` names the model in messages."""
         if self.by_name or isinstance(X, Mapping):
             return
-        _check_names_given(shapes)
+        _check_names_given(shapes, X)
         for shape in shapes.values():
             check_features(X, shape, source)
 
@@ -491,12 +491,17 @@ def warn_of_unknown(X: Any, inputs: Collection[str]) -> None:
         )
 
 
-def _check_names_given(inputs: Collection[str]) -> None:
+def _check_names_given(inputs: Collection[str], X: Any) -> None:
     """Raise a DataError if rows have no names but the model has several inputs."""
     if len(inputs) > 1:
+        shape = getattr(X, "shape", None)
+        found = f"an array of shape {tuple(shape)}" if shape is not None else f"a {type(X).__name__} of {len(X)}"
+        remedy = "A tokenizer makes such a dictionary of strings."
+        if shape is None and len(X) == len(inputs):
+            remedy = f"If it has an array per input, use dict(zip({list(inputs)!r}, X))."
         raise DataError(
             f"The model has several inputs: {', '.join(inputs)}. Pass X as a dictionary or a DataFrame with these "
-            "names, or as onnxtrain.Inputs. A tokenizer makes such a dictionary of strings."
+            f"names, or as onnxtrain.Inputs, got {found}. {remedy}"
         )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from sklearn.base import is_classifier
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain import graph
@@ -252,6 +253,8 @@ def _of_estimator(estimator: OrtGradientEstimator, part: str) -> StagedGraph:
         classifies = hasattr(estimator, "get_params") and is_classifier(estimator)
         export = how_to_export(estimator, None)
         kind = "OrtGradientClassifier" if classifies else "OrtGradientRegressor"
+        if isinstance(estimator, Pipeline) and hasattr(type(estimator[-1]), "get_trained_onnx"):
+            export = " Pass the last step, pipeline[-1]."
         raise ArgumentTypeError(
             "plot_graph expects a fitted OrtGradientRegressor or OrtGradientClassifier, or an ONNX model, got "
             f"{type(estimator).__name__}."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from sklearn.base import clone
@@ -126,6 +126,10 @@ class InspectableEstimator(OrtGradientEstimator):
         self._trained = model
         return self._trained.weights
 
+    @weights_.setter
+    def weights_(self, weights: object) -> NoReturn:
+        raise AttributeError("weights_ cannot be replaced. Assign each weight: model.weights_['coef'] = values.")
+
     @property
     def history_(self) -> History:
         """The losses and learning rates of all epochs, and how the last fit ended; ``to_frame()`` gives a pandas frame.
@@ -191,6 +195,10 @@ class InspectableEstimator(OrtGradientEstimator):
         [2.0]
         """
         return self._trained_attribute("coef_")
+
+    @coef_.setter
+    def coef_(self, values: object) -> NoReturn:
+        raise AttributeError("coef_ cannot be assigned. Assign the weight: model.weights_['coef'] = values.")
 
     @property
     def intercept_(self) -> Any:

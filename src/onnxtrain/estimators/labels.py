@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from onnxtrain.estimators.source import Source
     from onnxtrain.estimators.trained import TrainedModel
 
+#: The labels of more classes are not compared.
+_MANY_CLASSES = 1000
+
 #: The remedy if the labels have only one class.
 _TO_COME = "A classifier needs at least two classes. With partial_fit, pass all present and future classes as classes=."
 
@@ -108,6 +111,7 @@ class Labels(Targets):
 
     def learned(self, y: np.ndarray, source: Source, sample_weight: np.ndarray | None) -> Self:
         """Return these labels with their classes."""
+        _warn_of_spaces(np.unique(y))
         of_votes = _counts_votes(source)
         return replace(self, classes=_classes_of(self._all_classes(y), source), of_votes=of_votes)
 
@@ -416,6 +420,17 @@ def _one_each(classes: np.ndarray, n_classes: int) -> np.ndarray:
             "Pass the model without its label output. The labels in y are then the column indices."
         )
     return classes
+
+
+def _warn_of_spaces(classes: np.ndarray) -> None:
+    """Warn of labels that differ only in spaces at their ends."""
+    words = [str(label) for label in classes] if classes.dtype.kind in "OU" and len(classes) <= _MANY_CLASSES else []
+    for word in words:
+        if word != word.strip() and word.strip() in words and word.strip():
+            warn(
+                f"The labels {word!r} and {word.strip()!r} differ only in spaces, but are two classes. If they are "
+                "one, strip the labels: pandas.Series(y).str.strip()."
+            )
 
 
 @as_data_error()

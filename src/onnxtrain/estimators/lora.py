@@ -14,7 +14,7 @@ from onnxtrain import graph
 from onnxtrain.arguments import SetsItsParameters
 from onnxtrain.convert.head import head_weights
 from onnxtrain.convert.low_rank import LowRank, matrices, with_factors
-from onnxtrain.errors import ModelError, WeightError
+from onnxtrain.errors import ModelError, WeightError, warn
 from onnxtrain.training.model import TrainableModel, initial_weights, select_weights
 
 
@@ -105,6 +105,7 @@ def adapted(
     known = matrices(graph.reload(proto))
     chosen = _chosen(model, lora, [name for name in model.weights if name in known and name not in besides])
     names = {w.name for w in proto.graph.initializer}
+    _warn_of_rank(lora, [max(w.dims) for w in proto.graph.initializer if w.name in chosen])
     factors, drawn = [], {}
     initializers = {w.name: w for w in proto.graph.initializer}
     for weight in chosen:
@@ -127,6 +128,15 @@ def adapted(
         low_rank=tuple(factors),
     )
     return changed, drawn | initial_weights(proto, besides)
+
+
+def _warn_of_rank(lora: LoRA, sizes: Sequence[int]) -> None:
+    """Warn of a rank above all dimensions of the matrices, so that their factors have more values than they have."""
+    if lora.rank > max(sizes):
+        warn(
+            f"LoRA(rank={lora.rank}) has a larger rank than any dimension of the matrices, at most {max(sizes)}, so "
+            "the factors have more values than the matrices. Set a small rank, such as 8; the scale is alpha / rank."
+        )
 
 
 def _besides(model: TrainableModel, wanted: str | Sequence[str] | None) -> list[str]:

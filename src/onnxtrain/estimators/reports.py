@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -38,11 +38,9 @@ def _check_callback(callback: object) -> None:
             f"callback must be an instance, got the class {callback.__name__}. Pass {callback.__name__}()."
         )
     if not callable(callback):
-        one = (
-            " For several: callback=lambda info: any([f(info) for f in callbacks])."
-            if isinstance(callback, (list, tuple))
-            else ""
-        )
+        one = " For example: callback=lambda info: print(info.epoch, info.loss)."
+        if isinstance(callback, (list, tuple)):
+            one = " For several: callback=lambda info: any([f(info) for f in callbacks])."
         if "earlystopping" in type(callback).__name__.casefold():
             one = " Set early_stopping=True and n_iter_no_change, parameters of the estimator."
         raise ParameterError(
@@ -70,7 +68,7 @@ def as_listener(callback: Listener) -> Listener:
     _check_callback(callback)
 
     def listener(info: EpochInfo) -> bool:
-        answer = callback(info)
+        answer = _answer(callback, info)
         if answer is not None and not isinstance(answer, (bool, np.bool_)):
             raise ParameterError(
                 f"callback returned {answer!r:.80} after epoch {info.epoch}. Return True to stop, None or False to "
@@ -79,6 +77,21 @@ def as_listener(callback: Listener) -> Listener:
         return bool(answer)
 
     return listener
+
+
+def _answer(callback: Listener, info: EpochInfo) -> Any:
+    """Return the result of a callback; its errors are the user's, but two that are about `info` have a remedy."""
+    try:
+        return callback(info)
+    except FrozenInstanceError as e:
+        raise ParameterError(
+            f"callback assigned to its argument: {e}, which has no effect on training. Set learning_rate to a schedule "
+            "or to a function of the step. To stop, return True."
+        ) from e
+    except TypeError as e:
+        if "NoneType" in str(e) and info.validation_loss is None:
+            e.add_note("info.validation_loss is None, because there is no validation set: fit(X, y, X_val=, y_val=).")
+        raise
 
 
 class FitTask:

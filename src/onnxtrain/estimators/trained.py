@@ -60,6 +60,11 @@ class _ShownWeights(Named):
             )
         array[...] = values
 
+    def update(self, *others: Any, **weights: Any) -> None:
+        """Assign several weights."""
+        for name, values in dict(*others, **weights).items():
+            self[name] = values
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Return a constructor for copies and pickles, which would otherwise assign to missing names."""
         return type(self), (dict(self),)

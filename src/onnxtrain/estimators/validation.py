@@ -447,7 +447,9 @@ def _reduced(given: tuple[int, ...], row: tuple[Any, ...], name: str) -> str:
     ones = tuple(axis for axis, n in enumerate(given) if axis and n == 1)
     if ones and len(given) - len(ones) == 1 + len(row):
         return f" Pass numpy.squeeze({name}, axis={ones})."
-    return f" Its shape is {given}, and that of a row of the model {row}."
+    more = len(given) > 1 + len(row)
+    fewer = f" Select one entry of an axis, or average over it: {name}.mean(axis=1)." if more else ""
+    return f" Its shape is {given}, and that of a row of the model {row}.{fewer}"
 
 
 @as_data_error()

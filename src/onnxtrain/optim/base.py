@@ -386,8 +386,9 @@ def updated(
     new = [found[0], *found[1]] if pair else []
     if len(new) != 1 + n_slots or not all(isinstance(x, ir.Value) for x in new):
         raise OptimizerError(
-            f"{name}.update must return the weight and a tuple of its slots, {n_slots} here, got {found!r:.80}. End it "
-            "with return w, slots."
+            f"{name}.update must return the weight and a tuple of its slots, {n_slots} here, got "
+            f"{type(found).__name__}{f' of {len(found)}' if isinstance(found, (tuple, list)) else ''}. End it with "
+            "return w, slots."
         )
     for value in new:
         if static_shape(value) and static_shape(w) and static_shape(value) != static_shape(w):

@@ -375,7 +375,13 @@ def make_schedule(learning_rate: LearningRate) -> Schedule:
         return _of_name(learning_rate)
     if isinstance(learning_rate, type):
         name = learning_rate.__name__
-        raise OptimizerError(f"Expected a schedule, got the class {name}. Pass {name}().")
+        ours = issubclass(learning_rate, Schedule)
+        remedy = (
+            f"Pass {name}()."
+            if ours
+            else "Pass one of onnxtrain.optim, such as Cosine(0.1), or a function of the step."
+        )
+        raise OptimizerError(f"Expected a schedule, got the class {name}. {remedy}")
     if callable(learning_rate):
         return Custom(learning_rate)
     if isinstance(learning_rate, numbers.Real):

@@ -298,11 +298,12 @@ def _dataset(ds: Any, source: Any) -> Any:
     try:
         dataset = ds.dataset(paths, format="parquet", partitioning="hive") if paths else None
     except FileNotFoundError as e:
-        raise FileError(f"There is no file {str(e)!r}. Pass the path of a file or a folder.") from e
+        remedy = "Pass glob.glob(pattern)." if "*" in str(e) else "Pass the path of a file or a folder."
+        raise FileError(f"There is no file {str(e)!r}. {remedy}") from e
     except ValueError as e:  # that of pyarrow for a file of another format
         remedy = "Read other formats with from_files(paths, read)."
         remedy = "Download it first." if "://" in str(source) else remedy
-        raise DataError(f"{source!r:.80} cannot be read as parquet: {e}. {remedy}") from e
+        raise DataError(f"{source!r:.80} cannot be read as parquet: {str(e).rstrip('.')}. {remedy}") from e
     except _require("pyarrow", "pyarrow").ArrowTypeError as e:
         raise DataError(
             f"{source!r:.80}: a column has one type in the files and another in the names of their folders: {e} Pass "

@@ -579,6 +579,8 @@ def _fitting(names: Sequence[str], word: str, what: str) -> list[str]:
         meant, inside = _MEANT.get(plain.casefold(), ""), plain.strip("*.")
         if plain.startswith("!"):
             meant = f"To leave out weights, begin with a minus: '-{plain[1:]}'. "
+        elif any(c in plain for c in "^$|\\(+"):
+            meant = "Patterns are those of file names, with * and ?, not regular expressions. "
         elif inside and any(inside in name for name in names):  # as PEFT takes it, or a regular expression
             pattern = word.replace(plain, f"*{inside}*")
             meant = f"The pattern {pattern!r} matches {sum(inside in name for name in names)}. "

@@ -110,7 +110,10 @@ class Fit:
             kept = keep_best(self.state, self.start, loss)
             remedy = "Lower learning_rate, scale the data, or set clip_norm."
             if not math.isfinite(kept.first):
-                remedy = "It is so before the first step, too. Look for NaN and infinity in X: numpy.isfinite."
+                remedy = (
+                    "It is so before the first step, too. Look for NaN and infinity in X, numpy.isfinite, and in a "
+                    "loss of your own for logarithms and roots of negative numbers. losses(X, y) shows the rows."
+                )
             raise ConvergenceError(f"{e} {kept} {remedy}") from e
         except KeyboardInterrupt as e:
             interrupt = e
