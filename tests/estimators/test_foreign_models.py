@@ -469,6 +469,11 @@ SHAPES = {
         {"K": drawn(2, 1, 3, 3), "W": drawn(32, 1), "s": np.array([8, 32])},
         IMAGES,
     ),
+    "a batch of eight rows, divided by their norms": (
+        "(float[8, 4] X) => (float[8, 1] Y) { L = ReduceL2(X, axis) E = Expand(L, s) D = Div(X, E) Y = MatMul(D, W) }",
+        {"W": drawn(4, 1), "axis": np.array([1]), "s": np.array([8, 4])},
+        X,
+    ),
     "two inputs": (TWO.format(n="n"), {"W": drawn(4, 1)}, PAIR),
     "two inputs of a fixed batch": (TWO.format(n=8), {"W": drawn(4, 1)}, PAIR),
     "two inputs of different kinds": (

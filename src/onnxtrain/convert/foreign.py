@@ -40,8 +40,8 @@ _OPEN = "Export it with a variable batch axis (dynamic_axes or dynamic_shapes of
 def open_batch(onx: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model for any batch size, if all inputs are declared with the same fixed batch size.
 
-    The rows are the first axis. The first axis of a Reshape is made variable; any other dependence on the batch size is
-    detected by running both models on the same rows.
+    The rows are the first axis. The first axis of a Reshape or an Expand is made variable; any other dependence on the
+    batch size is detected by running both models on the same rows.
 
     Raises
     ------
@@ -52,7 +52,7 @@ def open_batch(onx: onnx.ModelProto) -> onnx.ModelProto:
     if size is None:
         return onx
     opened = graph.copy_of(onx)
-    _open_reshapes(opened, size)
+    _open_shapes(opened, size)
     held = {i.name for i in opened.graph.initializer}  # keeps the exporter's metadata on them
     graph.assign(opened.graph.value_info, [v for v in opened.graph.value_info if v.name in held])
     for value in (*_inputs(opened), *opened.graph.output):
@@ -107,8 +107,8 @@ def batch_size(onx: onnx.ModelProto) -> int | None:
     return size if size > 0 else None  # a variable axis has length 0 or -1
 
 
-def _open_reshapes(onx: onnx.ModelProto, size: int) -> None:
-    """Make the first axis of each Reshape of an input variable."""
+def _open_shapes(onx: onnx.ModelProto, size: int) -> None:
+    """Make the first axis of each Reshape and Expand of values that depend on the inputs variable."""
     inferred = graph.infer_shapes(onx).graph
     shapes = {
         v.name: [d.dim_value if d.HasField("dim_value") else 0 for d in v.type.tensor_type.shape.dim]
@@ -120,10 +120,11 @@ def _open_reshapes(onx: onnx.ModelProto, size: int) -> None:
             continue
         from_input.update(node.output)
         shape = shapes.get(node.output[0], [0])
-        given = node.op_type == "Reshape" and len(node.input) > 1 and node.input[1] not in from_input
-        if given and shape and all(shape) and shape[0] % size == 0:
+        given = node.op_type in ("Expand", "Reshape") and len(node.input) > 1 and node.input[1] not in from_input
+        first = -1 if node.op_type == "Reshape" else 1  # an axis expanded to length 1 keeps its length
+        if given and shape and all(shape) and (shape[0] == size or (first < 0 and shape[0] % size == 0)):
             name = f"{node.output[0]}_open_shape"
-            onx.graph.initializer.append(onnx.numpy_helper.from_array(np.array([-1, *shape[1:]], np.int64), name))
+            onx.graph.initializer.append(onnx.numpy_helper.from_array(np.array([first, *shape[1:]], np.int64), name))
             node.input[1] = name
 
 
