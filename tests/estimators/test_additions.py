@@ -15,6 +15,7 @@ from sklearn.ensemble import (
     HistGradientBoostingRegressor,
     RandomForestClassifier,
     StackingClassifier,
+    VotingClassifier,
     VotingRegressor,
 )
 from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
@@ -315,6 +316,23 @@ def test_a_class_without_weights_names_one_that_has_some(estimator, remedy, agai
     tuned = trained(OrtGradientClassifier, again.fit(WINE, KIND), WINE, targets, max_iter=5)
     assert tuned.loss_curve_[-1] < tuned.loss_curve_[0]
     close(tuned.predict_proba(WINE), tuned.to_sklearn().predict_proba(WINE))
+
+
+def test_neighbours_at_equal_distances_name_those_within_a_radius():
+    rows, kind = np.repeat(WINE[::3], 3, axis=0), np.arange(180) % 3  # each row three times, with each label
+    rows = (rows - rows.mean(axis=0)) / rows.std(axis=0)
+    linear = LogisticRegression()
+
+    def voting(neighbours):
+        return VotingClassifier([("a", linear), ("b", neighbours)], voting="soft").fit(rows, kind)
+
+    with pytest.raises(
+        ConversionError, match=r"Use RadiusNeighborsClassifier\(radius, outlier_label='most_frequent'\)"
+    ):
+        OrtGradientClassifier(voting(KNeighborsClassifier(4))).fit(rows, kind)
+    fitted = voting(RadiusNeighborsClassifier(2.0, outlier_label="most_frequent"))
+    start = trained(OrtGradientClassifier, fitted, rows, kind, max_iter=1, learning_rate=1e-30)
+    close(start.predict_proba(rows), fitted.predict_proba(rows))
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,15 @@ def test_leaves_stay_probabilities(estimator, kind):
     assert 0 <= p.min() <= p.max() <= 1
 
 
+def test_a_tie_of_trees_has_the_label_of_scikit_learn():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(200, 3)), rng.integers(0, 2, 200)
+    forest = RandomForestClassifier(20, random_state=0).fit(X[:100], y[:100])
+    still = OrtGradientClassifier(forest, max_iter=0).fit(X, y)
+    assert np.sum(forest.predict_proba(X)[:, 0] == 0.5) > 3
+    np.testing.assert_array_equal(still.predict(X), forest.predict(X))
+
+
 @pytest.mark.parametrize("solver, rate", [("adam", 0.02), ("sgd", 0.1), ("lbfgs", 1e-3)])
 @pytest.mark.parametrize("kind", ["bin", "iris"])
 def test_a_leaf_that_is_sure_of_the_wrong_class_is_corrected(kind, solver, rate):

@@ -12,7 +12,7 @@ import onnx
 from sklearn.base import BaseEstimator, is_classifier, is_outlier_detector, is_regressor
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.feature_selection import RFE, SelectorMixin
-from sklearn.neighbors import KNeighborsRegressor, RadiusNeighborsRegressor
+from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor, RadiusNeighborsRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.svm import SVC, NuSVC
 
@@ -178,7 +178,8 @@ def _check_rounded(
     try:
         check(estimator, found, rounded, own)
     except ConversionError as e:
-        if _is_moved(answers, own) and not _has_trees_behind(estimator):
+        has_own_remedy = _has_trees_behind(estimator) or holds(estimator, KNeighborsClassifier)
+        if _is_moved(answers, own) and not has_own_remedy:
             raise ConversionError(without_remedy(e, estimator) + _ROUNDED) from None
         raise
     if _ends_in_trees(estimator):
@@ -418,6 +419,11 @@ def remedy_of(estimator: BaseEstimator) -> str:
         return (
             "If the nearest rows of a row are equally far, rounding decides whose values it gets. Choose another "
             "n_neighbors, or RadiusNeighborsRegressor, which averages all of them."
+        )
+    if holds(estimator, KNeighborsClassifier):
+        return (
+            "If the nearest rows of a row are equally far, for example because they are equal, rounding decides which "
+            "of them vote. Use RadiusNeighborsClassifier(radius, outlier_label='most_frequent'), where all of them do."
         )
     if holds(estimator, RadiusNeighborsRegressor):
         return (

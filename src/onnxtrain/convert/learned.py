@@ -375,8 +375,17 @@ class Binding:
     def write(self, estimator: BaseEstimator, weight: np.ndarray) -> None:
         """Replace the learned attribute of `estimator` by `weight`, which has the layout of the initializer."""
         old = get(estimator, self.path)
-        new = LAYOUTS[self.layout].backward(np.asarray(weight, dtype=np.float64), np.asarray(old))
+        new = LAYOUTS[self.layout].backward(_with_all_digits(weight, self.read(estimator)), np.asarray(old))
         put(estimator, self.path, _like(new, old))
+
+
+def _with_all_digits(weight: np.ndarray, old: np.ndarray) -> np.ndarray:
+    """Return a weight in float64; values that are the rounded old ones get their digits back.
+
+    A steep function, such as that of isotonic calibration, shows the rounding.
+    """
+    rounded = old.astype(np.result_type(weight, np.float16))  # integers were not rounded
+    return np.where(rounded == weight, old, weight)
 
 
 def _like(new: np.ndarray, old: Any) -> Any:
@@ -409,7 +418,7 @@ class LeafBinding(Binding):
 
     def write(self, estimator: BaseEstimator, weight: np.ndarray) -> None:
         """Replace the leaf values in place."""
-        rows = np.asarray(weight, dtype=np.float64).reshape(self.shape[0], -1) / self.factor
+        rows = _with_all_digits(weight, self.read(estimator)).reshape(self.shape[0], -1) / self.factor
         for path in self.trees:
             tree = get(estimator, path)
             n_leaves = len(leaf_values(tree))

@@ -430,39 +430,24 @@ def run_pieces(
         The types of the inputs.
     outputs : sequence of str
     known : mapping of str to ndarray, optional
-        The values of inputs that are the same for all rows.
+        The values of inputs that are the same for all rows, such as weights. The result for a row must not depend on
+        the number of rows then, so the last row is repeated to fill a group.
     large : bool
         Whether the outputs of a row may take much memory; the first row then shows how much.
     """
     n_rows, most, start = count_rows(feeds), rows_at_once(feeds, dtypes), 0
     size = 1 if large else most
     while start < n_rows:
-        rows = slice(start, start + size)
+        stop = min(start + size, n_rows)
+        rows: slice | np.ndarray = slice(start, stop)
+        if known and (stop - start) % GROUP:
+            rows = np.minimum(np.arange(start, stop + -(stop - start) % GROUP), n_rows - 1)
         piece = {name: dense(x[rows], dtypes[name]) for name, x in feeds.items()}
-        found = run_in_groups(session, piece, known, outputs) if known else run_session(session, piece, outputs)
+        found = run_session(session, {**piece, **(known or {})}, outputs)
+        if known:
+            found = [y[: stop - start] for y in found]
         del piece  # before the next one is made
         yield found
         start += size
         if large:
             size = min(most, most_rows(max(y[:1].nbytes for y in found)))
-
-
-def run_in_groups(
-    session: Any, rows: Mapping[str, np.ndarray], weights: Mapping[str, np.ndarray], outputs: Sequence[str]
-) -> list[np.ndarray]:
-    """Run a model whose weights are inputs; the result for a row must not depend on the number of rows.
-
-    Parameters
-    ----------
-    session : InferenceSession
-    rows : mapping of str to ndarray
-        The values of the inputs that have a batch axis.
-    weights : mapping of str to ndarray
-        The values of the other inputs.
-    outputs : sequence of str
-    """
-    (n,) = {len(x) for x in rows.values()}
-    if n % GROUP:
-        places = np.minimum(np.arange(n + -n % GROUP), n - 1)  # repeats the last row to fill a group
-        rows = {name: x[places] for name, x in rows.items()}
-    return [y[:n] for y in run_session(session, {**rows, **weights}, outputs)]

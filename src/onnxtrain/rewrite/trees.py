@@ -7,6 +7,7 @@ by node.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -237,9 +238,19 @@ def _mean_of_probabilities(op: Op, index: ir.Value, leaves: Leaves, shares: np.n
         values = np.stack([np.maximum(shares[leaves.column] - second, 0), second], axis=1)
     p = op.Gather(probabilities_of(op, weight(op, to_free(values), "leaf_values")), index, axis=0)
     if np.allclose(shares, 1 / leaves.n_trees, rtol=_SUMS_UP - 1):
-        return op.ReduceMean(p, [1], keepdims=0)
+        return _rounded(op, op.ReduceMean(p, [1], keepdims=0), values.shape[1])
     shares = shares.astype(np.float32).reshape(-1, 1)
     return op.ReduceSum(op.Mul(p, op.Constant(value=ir.tensor(shares))), [1], keepdims=0)
+
+
+def _rounded(op: Op, p: ir.Value, k: int) -> ir.Value:
+    """Return the mean probabilities of k classes, rounded, with derivative 1.
+
+    A float32 sum depends on the order of the trees, so two classes with half of the trees each would not be a tie. In
+    float32, a sum with 4 is a multiple of 2**-21; the floor of a probability is not rounded to 0.
+    """
+    shift = 2.0 ** math.floor(math.log2(_FLOOR / k * 2**24))
+    return op.Sub(op.Add(p, shift), shift)
 
 
 def _add_base(op: Op, z: ir.Value, base: np.ndarray) -> ir.Value:

@@ -191,6 +191,9 @@ _SMALLEST_RATE = 1e-6
 #: weights of each epoch are kept in a file.
 LARGE = 2**26
 
+#: The same for batches in pieces, whose update is a separate graph in any case: only the end of an epoch is slower.
+LARGE_IN_PIECES = 2**21
+
 #: The number of steps whose per-step scalars are computed and written at once.
 _AHEAD = 256
 
@@ -260,7 +263,8 @@ def graphs_of(
         capabilities=capabilities,
         **of_both,
     )
-    large = not capabilities.records_runs and _bytes_moved(weights) >= LARGE
+    least = LARGE if settings.accumulate == 1 else LARGE_IN_PIECES
+    large = not capabilities.records_runs and _bytes_moved(weights) >= least
     if large and not optimizer.slots and settings.accumulate == 1:
         large = _bytes_moved(weights, build()) >= LARGE
     if settings.accumulate == 1 and not large:
