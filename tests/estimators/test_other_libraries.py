@@ -292,6 +292,15 @@ def test_trees_behind_steps_are_compared_on_rows_between_those_of_others():
     start = OrtGradientRegressor(model, max_iter=0).fit(rows, y)
     assert start.onnx_status_ == {"standardscaler": "scikit-learn", "xgbregressor": "ONNX"}
     np.testing.assert_allclose(start.predict(rows), model.predict(rows), rtol=0, atol=1e-4)
+    with pytest.raises(
+        ExportError, match=r"get_trained_onnx\(\), with part='tail' if scikit-learn runs the first steps"
+    ):
+        start.to_sklearn()
+    with pytest.raises(ExportError, match=r"takes the rows from front_\.transform\(X\)\.$"):  # and no to_sklearn()
+        start.get_trained_onnx()
+    columns = start.front_.transform(rows).astype(np.float32)
+    (found,) = run(start.get_trained_onnx(part="tail"), {"X": columns})
+    np.testing.assert_allclose(found.ravel(), model.predict(rows), rtol=0, atol=1e-4)
 
 
 @pytest.mark.filterwarnings("ignore")

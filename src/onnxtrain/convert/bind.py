@@ -424,7 +424,8 @@ def _write(estimator: BaseEstimator, binding: Binding, weight: np.ndarray) -> No
     if binding.kind == "derived":
         raise ExportError(
             f"The weight {binding.name!r} cannot be written back, because no attribute of {type(estimator).__name__} "
-            "holds just these values. Use get_trained_onnx(), or leave the weight out of weights_to_train."
+            "holds just these values. Use get_trained_onnx(), with part='tail' if scikit-learn runs the first steps. "
+            "If it suffices to train other weights, name them in weights_to_train."
         )
     if weight.shape != binding.shape:
         raise ExportError(
