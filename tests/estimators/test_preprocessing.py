@@ -1,7 +1,9 @@
 """Pipelines whose first steps scikit-learn runs, because ONNX does not run them alike."""
 
+import io
 import pickle
 import warnings
+import zipfile
 
 import numpy as np
 import pandas as pd
@@ -36,6 +38,7 @@ from sklearn.svm import SVR
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load, save
 from onnxtrain.errors import ConversionError, DataError, ExportError, ModelError, ParameterError
+from onnxtrain.estimators.preprocessing import from_bytes, to_bytes
 
 X, Y = load_diabetes(return_X_y=True)
 RNG = np.random.default_rng(0)
@@ -120,6 +123,16 @@ def test_a_file_with_functions_names_them(tmp_path):
 
 def twice(rows):
     return rows * 2
+
+
+def test_compressed_steps_of_a_file_are_not_unpacked():
+    steps, compressed = to_bytes(make_pipeline(SplineTransformer(n_knots=3)).fit(X)), io.BytesIO()
+    assert from_bytes(steps).transform(X).shape[0] == len(X)
+    with zipfile.ZipFile(io.BytesIO(steps)) as archive, zipfile.ZipFile(compressed, "w", zipfile.ZIP_DEFLATED) as bomb:
+        for name in archive.namelist():
+            bomb.writestr(name, archive.read(name) + bytes(2**20))
+    with pytest.raises(ModelError, match=r"unpack from \d+ to \d+ bytes, but onnxtrain.save compresses nothing"):
+        from_bytes(np.frombuffer(compressed.getvalue(), np.uint8))
 
 
 def test_search_and_cross_validation_see_it_as_any_estimator():

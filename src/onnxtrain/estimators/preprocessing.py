@@ -6,8 +6,10 @@ rows once before training, and before each prediction. Only the trained steps be
 
 from __future__ import annotations
 
+import io
 import math
 import warnings
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -322,19 +324,31 @@ _HARMLESS = (
 )
 
 
+def _refuse_compressed(data: bytes) -> None:
+    """Raise a ModelError if steps would unpack to more than their own bytes: :func:`to_bytes` compresses nothing."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        unpacked = sum(member.file_size for member in archive.infolist())
+    if unpacked > len(data):
+        raise ModelError(
+            f"The scikit-learn steps in the file unpack from {len(data)} to {unpacked} bytes, but onnxtrain.save "
+            "compresses nothing. The file was changed."
+        )
+
+
 def from_bytes(content: np.ndarray, trusted: tuple[str, ...] = ()) -> Pipeline:
     """Read fitted steps; only types that skops trusts, types known here as harmless, or `trusted` types are built.
 
     Raises
     ------
     ModelError
-        skops is missing, or the steps hold objects of other types.
+        skops is missing, or the steps hold objects of other types, or they are compressed.
     """
     try:
         from skops.io import get_untrusted_types, loads
     except ImportError as e:
         raise ModelError("The file contains scikit-learn steps. Reading them needs skops: pip install skops.") from e
     data = content.tobytes()
+    _refuse_compressed(data)
     known = {*_HARMLESS, *trusted}
     asked = get_untrusted_types(data=data)
     unknown = sorted(set(asked) - known)
