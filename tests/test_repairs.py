@@ -627,6 +627,16 @@ def test_without_probabilities_and_scores_predict_is_left():
         tuned.decision_function(X2)
 
 
+@pytest.mark.parametrize("opset", [11, 12, 17])
+@pytest.mark.parametrize("estimator", [SVC(), NuSVC(), LogisticRegression()], ids=lambda e: type(e).__name__)
+def test_files_of_skl2onnx_keep_their_labels(estimator, opset):
+    """Those of libsvm have the decision value in column 0; those of older opsets import a domain twice."""
+    onx = skl2onnx.to_onnx(estimator.fit(X2, Y2), X2[:1].astype(np.float32), target_opset=opset)
+    tuned = OrtGradientClassifier(onx, learning_rate=1e-12, loss="hinge", **ONE).fit(X2, Y2)
+    np.testing.assert_array_equal(tuned.predict(X2), estimator.predict(X2))
+    np.testing.assert_array_equal(run(tuned.get_trained_onnx(), {"X": X2.astype(np.float32)})[0], tuned.predict(X2))
+
+
 @pytest.mark.parametrize("kind, parameter", [(SVR, "epsilon=0.1"), (NuSVR, "nu or C")])
 def test_a_machine_without_support_vectors_says_so(kind, parameter):
     targets = X2[:, 0] * 1e-6
