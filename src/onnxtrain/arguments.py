@@ -201,8 +201,16 @@ def several(name: str, value: object) -> str:
     return f" To try several values, use GridSearchCV(model, {{{name!r}: [...]}})." if isinstance(value, list) else ""
 
 
-#: Parameters that take immutable objects, and the name of one.
-_WHOLE = {"solver": "SGD", "learning_rate": "Cosine"}
+#: Parameters that are set as a whole, and a value of each.
+_WHOLE = {
+    "batch_axis": "{'state': 1}",
+    "inputs": "{'rate': 16000}",
+    "learning_rate": "onnxtrain.optim.Cosine(0.1)",
+    "loss_params": "{'delta': 1.0}",
+    "pad": "{'input_ids': 0}",
+    "penalty": "{'coef': 0.1}",
+    "solver": "onnxtrain.optim.SGD(momentum=0.9)",
+}
 
 
 def _key(name: str) -> str:
@@ -282,8 +290,8 @@ class SetsItsParameters(NamesItsParameters):
             if inner and not hasattr(value, "set_params"):
                 if outer in _WHOLE:
                     raise ParameterError(
-                        f"{outer}__{inner} cannot be set, because {outer} is set as a whole: "
-                        f"{outer}=onnxtrain.optim.{_WHOLE[outer]}({inner}=...)."
+                        f"{outer}__{inner} cannot be set, because {outer} is set as a whole, such as "
+                        f"{outer}={_WHOLE[outer]}."
                     )
                 instance = "onnxtrain.LoRA()" if outer == "weights_to_train" else "a scikit-learn estimator"
                 shown = "an ONNX model" if isinstance(value, bytes) else repr(value)

@@ -589,7 +589,7 @@ MORE_CALLS = [
     (
         lambda _: R(solver=SGD()).set_params(solver__momentum=0.9),
         ParameterError,
-        "solver is set as a whole: solver=onnxtrain.optim.SGD(momentum=...).",
+        "solver is set as a whole, such as solver=onnxtrain.optim.SGD(momentum=0.9).",
     ),
     (
         lambda _: R().set_params(weights_to_train__rank=2),
@@ -2330,6 +2330,18 @@ THIRD_HOUR = [
         "or as onnxtrain.Inputs, got a list of 2. If it has an array per input, use dict(zip(['a', 'b'], X)).",
     ),
     (lambda _: R(TWO_INPUTS).fit(X, y), DataError, "or as onnxtrain.Inputs, got an array of shape (442, 10)."),
+    (
+        lambda _: R(loss="huber").set_params(loss_params__delta=0.5),
+        ParameterError,
+        "loss_params__delta cannot be set, because loss_params is set as a whole, such as loss_params={'delta': 1.0}.",
+    ),
+    (
+        lambda _: C(make_pipeline(make_column_transformer((TfidfVectorizer(), ["town"])), LogisticRegression())).fit(
+            TABLE, RENT > 9
+        ),
+        DataError,
+        "inconsistent numbers of samples: [1, 20]. If a ColumnTransformer gives a column of texts to a vectorizer, name",
+    ),
     (lambda r: r.embed(X, "hidden"), ModelError, "The model has no result 'hidden'. Known: "),
     (
         lambda _: C(NETWORK, max_iter=0).fit(IRIS, SPECIES).embed(IRIS, "classes_cast"),

@@ -414,6 +414,10 @@ _REMEDIES = {
         ", but a text vectorizer takes one string per row. Replace missing texts by empty ones, and pass the column of "
         "a table, X['text'] or [row[0] for row in X]."
     ),
+    "inconsistent numbers of samples: [1, ": (
+        ". If a ColumnTransformer gives a column of texts to a vectorizer, name the column without brackets: "
+        "(TfidfVectorizer(), 'text')."
+    ),
     "Found unknown categories": (
         ". Fit again with an encoder that ignores unknown categories, OneHotEncoder(handle_unknown='ignore'), or pass "
         "only categories of fit."
