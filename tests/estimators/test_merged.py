@@ -584,6 +584,13 @@ LACKING = {
         network("A = MatMul(X, W) B = Sub(A, g) Y = MatMul(B, V)", W=W, V=U, g=np.arange(3, dtype=np.float32)),
         r"^g may be buffers, ",
     ),
+    "a factor of angles": (
+        network(
+            'A = Mul(X, "onnx::Mul_3") S = Sin(A) C = Cos(A) H = Add(S, C) Y = MatMul(H, W)',
+            **{"onnx::Mul_3": V[0], "W": W},
+        ),
+        r"computed onnx::Mul_3, whose products .*do_constant_folding=False\) to keep ",
+    ),
     "zeros added to the output": (
         network('A = MatMul(X, W) Y = Add(A, "onnx::Add_3")', **{"W": W, "onnx::Add_3": ZEROS[None]}),
         r"^onnx::Add_3 may be buffers, .* set weights_to_train=\['-onnx::Add_3'\]",

@@ -125,14 +125,7 @@ def _on_script(onx: onnx.ModelProto, module: Module, trained: Collection[str], o
             "of BatchNormalization. The products are trained here, but PyTorch trains their factors. Use "
             "torch.onnx.export(..., dynamo=False, do_constant_folding=False) to keep the factors."
         )
-    real = {i.name: i for i in onx.graph.initializer if i.data_type == onnx.TensorProto.FLOAT and i.name in trained}
-    rest = [name for name in real if is_computed(name) and name not in folded]
-    if results := [name for name in rest if may_be_result(graph.array_of(real[name]))]:
-        found.append(
-            f"{_some(results)} seem to be results of a softmax, a norm or a mask that PyTorch's exporter computed from "
-            "a parameter, according to their values. The results are trained here, but PyTorch trains the parameter. "
-            "Use torch.onnx.export(..., dynamo=False, do_constant_folding=False) to keep the parameter."
-        )
+    found += _on_results(onx, {*trained}.difference(folded))
     if not module.held and not folded_from(onx):  # the dynamo exporter records buffers
         found += _on_buffers(onx, trained, others)
     channels = {i.name for i in onx.graph.initializer if len(i.dims) > 2 and list(i.dims[-2:]) == [1, 1]}
@@ -146,6 +139,29 @@ def _on_script(onx: onnx.ModelProto, module: Module, trained: Collection[str], o
             f"PyTorch's exporter precomputed {_some(scalars)}, which have one element. The file does not show whether "
             "they come from parameters, so they are not trained. If PyTorch trains them, use torch.onnx.export(..., "
             "dynamo=False, do_constant_folding=False) to keep what they come from."
+        )
+    return found
+
+
+def _on_results(onx: onnx.ModelProto, trained: Collection[str]) -> list[str]:
+    """Return the warnings for values that the exporter seems to have computed from a parameter, by a function."""
+    found = []
+    computed = {
+        i.name: i
+        for i in onx.graph.initializer
+        if i.data_type == onnx.TensorProto.FLOAT and i.name in trained and is_computed(i.name)
+    }
+    if results := [name for name, i in computed.items() if may_be_result(graph.array_of(i))]:
+        found.append(
+            f"{_some(results)} seem to be results of a softmax, a norm or a mask that PyTorch's exporter computed from "
+            "a parameter, according to their values. The results are trained here, but PyTorch trains the parameter. "
+            "Use torch.onnx.export(..., dynamo=False, do_constant_folding=False) to keep the parameter."
+        )
+    if angles := [name for name in computed if name in _factors_of_angles(onx)]:
+        found.append(
+            f"PyTorch's exporter computed {_some(angles)}, whose products with the rows are angles of sines, perhaps "
+            "as 2 pi w from a parameter w. The result is trained here, but PyTorch trains w. Use torch.onnx.export("
+            "..., dynamo=False, do_constant_folding=False) to keep the parameter."
         )
     return found
 
@@ -176,6 +192,16 @@ def _scales_of_normalizations(onx: onnx.ModelProto) -> set[str]:
             if centered.op_type == "Sub" and all(x in held and is_computed(x) for x in m_s_b):
                 found.add(scaled.input[1])
     return found
+
+
+def _factors_of_angles(onx: onnx.ModelProto) -> set[str]:
+    """Return the operands of products of which only the sine and the cosine are used."""
+    readers: defaultdict[str, set[str]] = defaultdict(set)
+    for node in graph.nodes_in(onx.graph.node):
+        for x in node.input:
+            readers[x].add(node.op_type)
+    products = (n for n in onx.graph.node if n.op_type == "Mul")
+    return {x for n in products if readers[n.output[0]] and readers[n.output[0]] <= {"Sin", "Cos"} for x in n.input}
 
 
 def _on_buffers(onx: onnx.ModelProto, trained: Collection[str], others: Collection[str]) -> list[str]:
