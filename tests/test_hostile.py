@@ -9,8 +9,16 @@ import onnx
 import onnx.parser
 import pytest
 
-from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, add_loss_output, load, onnx_derivative, with_new_head
-from onnxtrain.errors import ModelError, OnnxTrainError
+from onnxtrain import (
+    OrtGradientClassifier,
+    OrtGradientRegressor,
+    add_loss_output,
+    load,
+    onnx_derivative,
+    random_feed,
+    with_new_head,
+)
+from onnxtrain.errors import DataError, ModelError, OnnxTrainError
 from onnxtrain.graph import held, layout_of, write_model
 from onnxtrain.runtime.session import run
 
@@ -168,6 +176,10 @@ def with_flags(onx):
         onx.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), name))
 
 
+def with_texts(onx):
+    onx.graph.initializer[0].CopyFrom(onnx.helper.make_tensor("W", onnx.TensorProto.STRING, (3, 2), [b"a"] * 6))
+
+
 def trained_by(onx):
     info = onx.training_info.add()
     info.algorithm.CopyFrom(onx.graph)
@@ -219,6 +231,8 @@ ODD = {
         "'axis' of Softmax .* must have type INT",
     ),
     "a wrong permutation": (model("A = Transpose <perm = [5, -9]> (X) Y = MatMul(A, W)"), "Invalid attribute perm"),
+    "a weight of texts": (changed(with_texts), "MatMul .* takes no texts, but its input 'W' holds texts"),
+    "many axes": (changed(with_dims(3, *[1] * 5000, 2)), "has 5002 axes, but numpy arrays have at most 32"),
     "huge dimensions": (changed(with_dims(2**60, 2)), "must hold 9223372036854775808 bytes, but holds 0"),
     "dimensions whose product is 0 in 64 bits": (changed(with_dims(2**32, 2**32)), "must hold 73786976294838206464"),
     "huge and empty": (changed(with_dims(0, 2**60)), "no elements, but too large dimensions"),
@@ -289,6 +303,13 @@ def test_an_output_without_the_declared_columns():
     onx = changed(with_dims(3, 0))
     with pytest.raises(ModelError, match=r"'Y' is empty: it has shape \(6, 0\) for 6 rows"):
         OrtGradientClassifier(onx).fit(X, [0, 1] * 3)
+
+
+@pytest.mark.parametrize("shape, words", [([2**62, 3], "too big|Maximum"), ([1] * 3000, "dimension")])
+def test_an_input_that_no_array_fits_is_not_drawn(shape, words):
+    value = onnx.helper.make_tensor_value_info("X", onnx.TensorProto.FLOAT, shape)
+    with pytest.raises(DataError, match=f"'X' cannot be drawn: .*({words}).* Create its value yourself"):
+        random_feed([value])
 
 
 def test_an_output_that_has_values_only_where_it_is_optimized():

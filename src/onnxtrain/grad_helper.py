@@ -472,10 +472,14 @@ def random_feed(
             return dim
         return batch if axis == 0 or dim in rows else empty_dimension
 
-    return {
-        name: _draw(rng, dtype, [length(axis, dim) for axis, dim in enumerate(shape)])
-        for name, dtype, shape in described
-    }
+    found = {}
+    for name, dtype, shape in described:
+        lengths = [length(axis, dim) for axis, dim in enumerate(shape)]
+        try:
+            found[name] = _draw(rng, dtype, lengths)
+        except (ValueError, MemoryError) as e:
+            raise DataError(f"The input {name!r} cannot be drawn: {e}. Create its value yourself.") from e
+    return found
 
 
 def _described(value: Any) -> tuple[str, np.dtype, list[int | str | None]]:

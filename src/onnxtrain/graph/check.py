@@ -37,6 +37,9 @@ _TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEF
 #: The fields of a tensor that hold data of certain types.
 _DATA = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data", "string_data")
 
+#: The largest number of axes of an array in each version of numpy.
+_MOST_AXES = 32
+
 #: The largest number of nodes after inlining of functions: nested calls can multiply without taking space in the file.
 #: The largest models have about 100,000 nodes.
 _MOST_NODES = 10_000_000
@@ -96,6 +99,10 @@ def _check_dimensions(tensor: onnx.TensorProto) -> None:
         raise ModelError(f"The tensor {tensor.name!r} has the unknown element type {tensor.data_type}.")
     if any(d < 0 for d in tensor.dims):
         raise ModelError(f"The tensor {tensor.name!r} has a negative dimension: {list(tensor.dims)}.")
+    if len(tensor.dims) > _MOST_AXES:
+        raise ModelError(
+            f"The tensor {tensor.name!r} has {len(tensor.dims)} axes, but numpy arrays have at most {_MOST_AXES}."
+        )
     if tensor.HasField("segment"):
         raise ModelError(f"The tensor {tensor.name!r} is a segment of another tensor, which onnx cannot read.")
     if 0 in tensor.dims and math.prod(d or 1 for d in tensor.dims) >= PROTO_LIMIT:
@@ -328,12 +335,15 @@ def check_nodes(proto: onnx.ModelProto) -> None:
     """
     _check_reads(proto.graph, frozenset())
     opsets = {o.domain: o.version for o in proto.opset_import}
+    texts = {tensor.name for tensor in proto.graph.initializer if tensor.data_type == onnx.TensorProto.STRING}
     for node in nodes_in(proto.graph.node):
         domain = "" if node.domain == "ai.onnx" else node.domain
         schema = find_schema(node.op_type, opsets.get(domain, opsets.get("ai.onnx", 0)), domain)
         if schema is not None:
             _check_arity(node, schema)
             _check_attributes(node, schema)
+            if not texts.isdisjoint(node.input):
+                _check_texts(node, schema, texts)
 
 
 def _check_reads(graph: onnx.GraphProto, outside: frozenset[str]) -> None:
@@ -363,6 +373,14 @@ def _check_arity(node: onnx.NodeProto, schema: Any) -> None:
             )
     if "" in node.input:
         _check_left_out(node, schema)
+
+
+def _check_texts(node: onnx.NodeProto, schema: Any, texts: Container[str]) -> None:
+    """Raise if an operator of numbers has an initializer of texts as input."""
+    for i, name in enumerate(node.input):
+        formal = schema.inputs[min(i, len(schema.inputs) - 1)]
+        if name in texts and "tensor(string)" not in formal.types:
+            raise ModelError(f"{node.op_type} (node {node.name!r}) takes no texts, but its input {name!r} holds texts.")
 
 
 def _check_left_out(node: onnx.NodeProto, schema: Any) -> None:
