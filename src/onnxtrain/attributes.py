@@ -35,8 +35,8 @@ _REMEDIES = {
     "Set loss and solver, parameters of the estimator": "compile configure_optimizers",
     "Set weights_to_train, a parameter of the estimator; trainable_weights(model) lists the names": "freeze "
     "freeze_layers requires_grad requires_grad_ set_trainable trainable trainable_variables unfreeze",
-    "Set weights_to_train=onnxtrain.LoRA(), a parameter of the estimator": "add_adapter get_peft_model lora "
-    "merge_adapter merge_and_unload",
+    "Set weights_to_train=onnxtrain.LoRA(), a parameter of the estimator": "add_adapter get_peft_model lora",
+    "Use get_trained_onnx(), which merges the factors of LoRA into the weights": "merge_adapter merge_and_unload",
     "The optimizer is the parameter solver; onnxtrain.save stores its state": "optimizer_ optimizer_state",
     "To start anew, call fit with warm_start=False; sklearn.base.clone(model) is an unfitted copy": "clone copy "
     "reinitialize reset reset_parameters reset_weights",

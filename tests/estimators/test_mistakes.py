@@ -2342,6 +2342,19 @@ THIRD_HOUR = [
         DataError,
         "inconsistent numbers of samples: [1, 20]. If a ColumnTransformer gives a column of texts to a vectorizer, name",
     ),
+    (
+        lambda _: R().fit(pd.DataFrame({"a": ["1,5", "2"] * 10}), RENT),
+        DataError,
+        "a comma or a percent sign as strings in 'a'. Convert them, for example X['a'].str.rstrip(' %').str.replace(',',",
+    ),
+    (lambda _: R().fit(pd.DataFrame({"a": ["5%", "2%"] * 10}), RENT), DataError, "a percent sign as strings in 'a'."),
+    (lambda _: R().fit(TABLE, ("area",)), DataError, "y contains column names. Pass y=X['area'], and X without them."),
+    (lambda r: r.merge_and_unload(), AttributeError, "Use get_trained_onnx(), which merges the factors of LoRA into"),
+    (
+        lambda _: onnxtrain.onnx_derivative(LINE.graph),
+        ModelError,
+        "got GraphProto. Pass the model that contains the graph.",
+    ),
     (lambda r: r.embed(X, "hidden"), ModelError, "The model has no result 'hidden'. Known: "),
     (
         lambda _: C(NETWORK, max_iter=0).fit(IRIS, SPECIES).embed(IRIS, "classes_cast"),

@@ -551,7 +551,7 @@ def _of_columns(X: object) -> str:
     return ""
 
 
-def _for_texts(X: object) -> str:
+def _for_texts(X: Any) -> str:
     """Return the remedy for strings in the rows, which names the columns of a frame."""
     columns = text_columns(X)
     if not columns and is_of_objects(X):
@@ -559,6 +559,11 @@ def _for_texts(X: object) -> str:
     if not columns:
         return _FOR_TEXT
     first = repr(columns[0])
+    if re.fullmatch(r"[-+]?[\d.]+,\d+|[-+]?[\d.,]+ ?%", str(next(iter(X[columns[0]].dropna()), ""))):
+        return (
+            f". X contains numbers with a comma or a percent sign as strings in {first}. Convert them, for example "
+            f"X[{first}].str.rstrip(' %').str.replace(',', '.').astype(float)."
+        )
     return (
         f". X contains strings in {', '.join(map(repr, columns))}, but the model takes numbers. Put an encoder before "
         f"it, such as make_column_transformer((OneHotEncoder(), [{first}]), remainder='passthrough'), or leave these "

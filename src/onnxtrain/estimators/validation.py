@@ -214,7 +214,7 @@ def check_lengths(X: Any, y: Any, name: str = "X") -> None:
 def _remedy_of_lengths(X: Any, y: Any, name: str) -> str:
     """Return the remedy for X and y of different lengths, whose shapes show the probable reason."""
     rows, targets = _shape(X), _shape(y)
-    if is_frame(X) and isinstance(y, list) and all(isinstance(name, str) and name in X.columns for name in y):
+    if is_frame(X) and isinstance(y, (list, tuple)) and all(isinstance(name, str) and name in X.columns for name in y):
         return f"y contains column names. Pass y=X[{(y[0] if len(y) == 1 else y)!r:.80}], and X without them."
     if targets[1:] == rows[:1]:
         return f"y seems to be transposed. Pass {'y.ravel()' if targets[0] == 1 else 'y.T'}."

@@ -86,6 +86,7 @@ def read(onx: ModelLike, held: dict[str, np.ndarray] | None = None) -> onnx.Mode
     else:
         remedy = " Convert an estimator with skl2onnx.to_onnx(model, X[:1])." if hasattr(onx, "fit") else ""
         remedy = " Pass get_trained_onnx() of the fitted estimator." if hasattr(onx, "get_trained_onnx") else remedy
+        remedy = " Pass the model that contains the graph." if isinstance(onx, onnx.GraphProto) else remedy
         raise ModelError(f"Expected an onnx.ModelProto, its bytes or a path, got {type(onx).__name__}.{remedy}")
     with as_model_error("The model cannot be read"):
         messages = check_content(proto, folder, held)
