@@ -546,6 +546,26 @@ def with_a_default(onx, rng):
             )
 
 
+def with_texts(onx, rng):
+    tensor = rng.choice(tensors(onx))
+    shape = rng.choice([tensor.dims, [1], [1] * 40])
+    texts = [rng.choice([b"", b"1", b"\xff"])] * min(int(np.prod(shape)), 99)
+    tensor.CopyFrom(TensorProto(name=tensor.name, data_type=TensorProto.STRING, dims=shape, string_data=texts))
+
+
+def with_copies_as_outputs(onx, rng):
+    """Outputs that are copies, inputs or weights, beside a node without effect."""
+    values = [*onx.graph.output, *onx.graph.input, *onx.graph.value_info]
+    value = rng.choice(values)
+    onx.graph.node.extend(
+        [helper.make_node("Identity", [value.name], ["copied"]), helper.make_node("Cast", ["copied"], ["cast"], to=1)]
+    )
+    onx.graph.output.add(name=rng.choice(["copied", "cast", value.name])).type.CopyFrom(value.type)
+    if onx.graph.initializer and rng.random() < 0.5:
+        tensor = rng.choice(onx.graph.initializer)
+        onx.graph.output.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, rng.choice([["N"], None])))
+
+
 ONE = [
     truncated,
     with_other_bytes,
@@ -574,6 +594,8 @@ ONE = [
     with_another_kind,
     with_swapped_parts,
     with_a_default,
+    with_texts,
+    with_copies_as_outputs,
 ]
 
 
