@@ -579,3 +579,15 @@ def test_indices_out_of_range_are_an_error_too():
     made, inputs, _ = case("embedding", "builtin")
     with pytest.raises(DataError, match="onnxruntime cannot run"):
         made.new_instance().forward([inputs[0] + 10, *inputs[1:]], training=True)
+
+
+def test_an_output_may_be_an_initializer_of_integers():
+    onx = model(
+        "g (float[N,2] X) => (float[N,2] Y, int64[2] sizes) <float[2] w = {1, 2}, int64[2] sizes = {3, 4}> "
+        "{ Y = Mul(X, w) }"
+    )
+    function = OrtGradientForwardBackward(onx).new_instance()
+    w, ones = np.array([1, 2], np.float32), np.ones((3, 2), np.float32)
+    _, sizes = function.forward([ones, w], training=True)
+    np.testing.assert_array_equal(sizes.numpy(), [3, 4])
+    np.testing.assert_array_equal(function.backward([ones])[1].numpy(), [3, 3])

@@ -133,7 +133,8 @@ def _part(whole: onnx.ModelProto, inputs: Sequence[str], outputs: Sequence[str])
     """Return the part of a model between the given inputs and outputs."""
     model = graphs.reload(whole)
     graph = model.graph
-    values = {str(v.name): v for v in (*graph.inputs, *(y for node in graph for y in node.outputs))}
+    made = (y for node in graph for y in node.outputs)
+    values = {str(v.name): v for v in (*graph.initializers.values(), *graph.inputs, *made)}
     graph.inputs[:] = [_as_input(values[name]) for name in inputs]
     values |= {str(v.name): v for v in graph.inputs}
     graph.outputs[:] = [values[name] for name in outputs]
