@@ -5,13 +5,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import skl2onnx
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 from sklearn.ensemble import BaggingClassifier, ExtraTreesClassifier, RandomForestClassifier, VotingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.mixture import GaussianMixture
 from sklearn.naive_bayes import BernoulliNB, GaussianNB
-from sklearn.svm import SVC
+from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
@@ -130,3 +131,17 @@ def test_probabilities_in_double_sum_up_to_one(estimator, kind):
     assert np.abs(tuned.predict_proba(X).sum(axis=1) - 1).max() < 1e-15 * 4
     log_loss(y, tuned.predict_proba(X))  # warns where they do not
     assert tuned.predict_proba(X.astype(np.float32)).dtype == np.float32
+
+
+@pytest.mark.parametrize("kind", ["bin", "iris"])
+def test_values_of_isotonic_calibration_stay_probabilities(kind):
+    X, y = data(kind)
+    fitted = CalibratedClassifierCV(LinearSVC(), method="isotonic", cv=3).fit(X, y)
+    settings = dict(dtype="float64", random_state=0)
+    still = OrtGradientClassifier(fitted, learning_rate=1e-12, max_iter=1, **settings).fit(X, y)
+    np.testing.assert_allclose(still.predict_proba(X), fitted.predict_proba(X), atol=1e-6)
+    tuned = OrtGradientClassifier(fitted, learning_rate=0.05, max_iter=30, **settings).fit(X, moved(y))
+    assert tuned.loss_curve_[-1] < tuned.loss_curve_[0]
+    p = tuned.predict_proba(X)
+    assert 0 <= p.min() <= p.max() <= 1
+    np.testing.assert_allclose(tuned.to_sklearn().predict_proba(X), p, atol=1e-5)

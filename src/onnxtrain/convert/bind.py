@@ -233,6 +233,8 @@ def _candidates(known: Sequence[Learned], arrays: Mapping[str, np.ndarray]) -> _
 def _layouts_of(item: Learned) -> tuple[str, ...]:
     transposed = ("transpose",) if np.ndim(item.value) > 1 else ()
     in_range = range_layout(item)
+    if in_range == "reflected":  # has the values of the layout "same"
+        return (in_range,)
     within = (in_range,) if in_range else ()
     return "same", *transposed, *within, *_OTHER_LAYOUTS.get(item.attribute, ())
 
@@ -289,13 +291,16 @@ def _match_marked(estimator: BaseEstimator, known: Sequence[Learned], model: ir.
 
 
 def _marked(estimator: BaseEstimator, items: Sequence[Learned]) -> BaseEstimator:
-    """Return a copy of an estimator in which each element of `items` has its own factor slightly above 1."""
+    """Return a copy of an estimator in which each element of `items` has its own factor slightly below 1.
+
+    So probabilities stay in their range.
+    """
     rng = np.random.default_rng(0)
     marked = copy.deepcopy(estimator)
     for item in items:
         old = get(marked, item.path)
         array = np.asarray(old) if np.asarray(old).dtype.kind == "f" else item.value
-        new = array * (1 + 0.01 * rng.random(array.shape)) + np.where(array == 0, 0.01 * rng.random(array.shape), 0)
+        new = array * (1 - 0.01 * rng.random(array.shape)) + np.where(array == 0, 0.01 * rng.random(array.shape), 0)
         put(marked, item.path, new.astype(array.dtype) if isinstance(old, np.ndarray) else type(old)(new))
     for item in learned(marked):
         make_consistent(item.owner)

@@ -215,7 +215,8 @@ TIES: dict[str, Callable[[Any], Iterator[Tie]]] = {
 
 
 #: For each class and its subclasses: the attributes that must not become negative, because they are probabilities or
-#: the graph takes their logarithm, root or reciprocal, and the layout in which each is trained.
+#: the graph takes their logarithm, root or reciprocal, and the layout in which each is trained. The values of an
+#: IsotonicRegression are probabilities only if it calibrates a classifier, see :func:`range_layout`.
 _RANGES = {
     "DummyClassifier": {"class_prior_": "log"},
     "GaussianNB": {"var_": "log", "class_prior_": "log"},
@@ -224,7 +225,11 @@ _RANGES = {
     "KernelPCA": {"eigenvalues_": "log"},
     "BernoulliNB": {"feature_log_prob_": "log odds"},  # the graph also takes log(1 - p)
     "BaseLabelPropagation": {"label_distributions_": "root"},
+    "IsotonicRegression": {"y_thresholds_": "reflected"},
 }
+
+#: The list of the calibrators of a classifier of CalibratedClassifierCV.
+_CALIBRATORS = "calibrators"
 
 
 @dataclass(frozen=True)
@@ -236,9 +241,16 @@ class _Range:
     back: Callable[[Any, ir.Value], ir.Value]
 
 
+def _reflect(op: Op, w: ir.Value) -> ir.Value:
+    """Reflect values at 0 and 1; unlike Abs and Min, the choice has a derivative of 1 at both ends."""
+    distance = op.Where(op.Less(w, 0.0), op.Neg(w), w)
+    return op.Where(op.Greater(distance, 1.0), op.Sub(2.0, distance), distance)
+
+
 _TRAINED_AS = {
     "log": _Range(lambda a: a > 0, np.log, lambda op, w: op.Exp(w)),
     "root": _Range(lambda a: a >= 0, root, lambda op, w: op.Mul(w, w)),
+    "reflected": _Range(lambda a: (a >= 0) & (a <= 1), lambda a: a, _reflect),
     "log odds": _Range(lambda a: a < 0, log_odds, lambda op, w: op.Neg(op.Softplus(op.Neg(w)))),
 }
 
@@ -246,6 +258,8 @@ _TRAINED_AS = {
 def range_layout(item: Learned) -> str | None:
     """Return the layout in which a learned array is trained to stay in its range; None if it has no range."""
     layout = (_of_class(_RANGES, item.owner) or {}).get(item.attribute)
+    if layout == "reflected" and _CALIBRATORS not in item.path:
+        return None
     return layout if layout is not None and np.all(_TRAINED_AS[layout].inside(item.value)) else None
 
 

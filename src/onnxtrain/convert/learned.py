@@ -319,6 +319,12 @@ def _squared(w: np.ndarray, old: np.ndarray) -> np.ndarray:
     return np.where(root(old).astype(np.float32) == w.astype(np.float32), old, np.square(w))
 
 
+def _reflected(w: np.ndarray, old: np.ndarray) -> np.ndarray:
+    """Return values that left [0, 1] reflected at its ends."""
+    distance = np.abs(w.reshape(old.shape))
+    return np.where(distance > 1, 2 - distance, distance)
+
+
 LAYOUTS = {
     "same": Layout(lambda a: a, lambda w, a: w.reshape(a.shape)),
     "transpose": Layout(lambda a: a.T, lambda w, a: w.reshape(a.T.shape).T),
@@ -326,6 +332,8 @@ LAYOUTS = {
     "reciprocal": Layout(_inverse, lambda w, a: _inverse(w.reshape(a.shape))),
     # probabilities, of which some are zero: the root is trained
     "root": Layout(root, _squared),
+    # probabilities that do not add up to one: a value that leaves [0, 1] is reflected at its end
+    "reflected": Layout(lambda a: a, _reflected),
     # values that must stay positive: the logarithm is trained
     "log": Layout(np.log, lambda w, a: np.exp(w.reshape(a.shape))),
     # logarithms of probabilities, transposed: the log odds are trained

@@ -507,7 +507,8 @@ def _with_remedy(message: str, X: Any, *, of_onnx: bool) -> str:
     if is_frame(X) and f"inconsistent numbers of samples: [{X.shape[1]}, {X.shape[0]}]" in message:
         remedy = f". {of_names(X)}"
     found = re.sub(r"np\.\w+\((.*?)\)", r"\1", _TAIL.sub("", message)).replace("np.nan", "NaN")
-    return (found.removesuffix(".") if remedy.startswith(".") else found) + remedy
+    begins_a_sentence = remedy[:1] == " " and remedy[1:2].isupper() and found[-1:].isalnum()
+    return (found.removesuffix(".") if remedy.startswith(".") else found) + ("." if begins_a_sentence else "") + remedy
 
 
 def _columns_with_gaps(X: Any) -> list[Any]:

@@ -67,6 +67,10 @@ def warn_of_one_epoch(estimator: OrtGradientEstimator, settings: Settings, *, co
 # ------------------------------------------------------------------------- rows
 
 
+#: The number of rows that tell most columns from y, so that few are compared whole.
+_FIRST = 10
+
+
 def warn_of_target_among_columns(X: Any, y: Any) -> None:
     """Warn of a column of a frame that is y: of the same name and values, or of the same values with fractions."""
     if not (hasattr(X, "iloc") and hasattr(X, "columns") and X.columns.is_unique) or np.ndim(y) != 1:
@@ -74,7 +78,8 @@ def warn_of_target_among_columns(X: Any, y: Any) -> None:
     values, called = np.asarray(y), getattr(y, "name", None) if hasattr(y, "iloc") else None
     has_fractions = values.dtype.kind == "f" and bool(np.any(values % 1))
     candidates = [name for name in X.columns if name == called or (has_fractions and X[name].dtype == values.dtype)]
-    same = [name for name in candidates if X[name].equals(y) or np.array_equal(X[name].to_numpy(), values)]
+    begins_so = [name for name in candidates if np.array_equal(X[name].iloc[:_FIRST].to_numpy(), values[:_FIRST])]
+    same = [name for name in begins_so if X[name].equals(y) or np.array_equal(X[name].to_numpy(), values)]
     if same:
         warn(
             f"The column {same[0]!r} of X has the values of y, so the model predicts y from itself. Pass X without it: "
