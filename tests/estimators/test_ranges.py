@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 import skl2onnx
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.datasets import load_wine
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 from sklearn.ensemble import BaggingClassifier, ExtraTreesClassifier, RandomForestClassifier, VotingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import log_loss
 from sklearn.mixture import GaussianMixture
 from sklearn.naive_bayes import BernoulliNB, GaussianNB
+from sklearn.preprocessing import StandardScaler
+from sklearn.semi_supervised import LabelSpreading
 from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
@@ -145,3 +148,13 @@ def test_values_of_isotonic_calibration_stay_probabilities(kind):
     p = tuned.predict_proba(X)
     assert 0 <= p.min() <= p.max() <= 1
     np.testing.assert_allclose(tuned.to_sklearn().predict_proba(X), p, atol=1e-5)
+
+
+def test_distributions_below_the_smallest_float32_stay_probabilities():
+    X, y = load_wine(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    fitted = LabelSpreading().fit(X, y)
+    assert 0 < fitted.label_distributions_.min() < 1e-100
+    tuned = OrtGradientClassifier(fitted, learning_rate=0.05, max_iter=30, random_state=0).fit(X, moved(y))
+    p = tuned.predict_proba(X)
+    assert 0 <= p.min() <= p.max() <= 1
