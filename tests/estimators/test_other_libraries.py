@@ -110,6 +110,23 @@ def test_boosted_trees(case, form):
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    "name, other, exported",
+    [
+        ("LightGBM", dict(linear_tree=True), dict(linear_tree=False)),
+        ("XGBoost", dict(booster="gblinear"), dict(booster="gbtree")),
+        ("CatBoost", dict(grow_policy="Depthwise"), dict(grow_policy="SymmetricTree")),
+    ],
+)
+def test_the_parameters_that_an_exporter_supports_are_named(name, other, exported):
+    library, kind, params, y = BOOSTED[name]
+    (parameter,) = exported.items()
+    with pytest.raises(ConversionError, match="Fit with .*" + "{}={!r}".format(*parameter)):
+        OrtGradientRegressor(boosted(library, kind, params | other).fit(X, y)).fit(X, y)
+    OrtGradientRegressor(boosted(library, kind, params | exported).fit(X, y), max_iter=1).fit(X, y)
+
+
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost", "catboost"])
 def test_trees_of_a_frame(library):
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")

@@ -41,6 +41,7 @@ from onnxtrain.convert.learned import (
     leaf_values,
     learned,
     put,
+    remedy_of_exporter,
 )
 from onnxtrain.convert.sklearn import documentation, repaired_graph
 from onnxtrain.convert.thresholds import HISTOGRAMS, with_float32_splits
@@ -148,9 +149,9 @@ def _trainable_graph(estimator: BaseEstimator, known: Sequence[Learned], X: Any)
         graphs.prune(model)  # frees the names of unused initializers
         return model
     except ModelError as e:
-        raise ConversionError(
-            f"The graph of {type(estimator).__name__} cannot be trained: {e} See {documentation(estimator)}."
-        ) from e
+        see = remedy_of_exporter(estimator) or f"See {documentation(estimator)}."
+        why = str(e).rstrip(".")
+        raise ConversionError(f"The graph of {type(estimator).__name__} cannot be trained: {why}. {see}") from e
 
 
 def _bind(estimator: BaseEstimator, known: Sequence[Learned], model: ir.Model, X: Any) -> tuple[Binding, ...]:

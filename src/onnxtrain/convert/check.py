@@ -27,7 +27,7 @@ from onnxtrain.convert.columns import (
     rows_between,
     some_rows,
 )
-from onnxtrain.convert.learned import find_trees, holds, holds_boosted, inside
+from onnxtrain.convert.learned import find_trees, holds, holds_boosted, inside, remedy_of_exporter
 from onnxtrain.convert.repairs import last_step
 from onnxtrain.convert.selection import Columns
 from onnxtrain.convert.sklearn import documentation
@@ -440,7 +440,10 @@ def remedy_of(estimator: BaseEstimator) -> str:
             "In float32, a row lies on a split of trees that follow other steps. Put these steps in front, "
             f"make_pipeline(steps, {type(estimator).__name__}(...)), where scikit-learn runs them in float64."
         )
-    return f"Its converter does not compute what the class computes. See {documentation(estimator)}"
+    return (
+        remedy_of_exporter(estimator)
+        or f"Its converter does not compute what the class computes. See {documentation(estimator)}"
+    )
 
 
 def remedy_of_labels(estimator: BaseEstimator) -> str:

@@ -168,6 +168,21 @@ def holds_boosted(estimator: BaseEstimator) -> bool:
     return any(library_of(type(found)) for found in inside(estimator))
 
 
+#: For each library of boosted trees: the parameters with which its exporter writes what the class computes.
+_EXPORTED = {
+    "lightgbm": "boosting_type='gbdt', linear_tree=False and the objective 'regression', 'binary' or 'multiclass'",
+    "xgboost": "booster='gbtree' and the default objective, and XGBClassifier instead of XGBRFClassifier",
+    "catboost": "grow_policy='SymmetricTree' and loss_function='RMSE', 'Logloss' or 'MultiClass'",
+}
+
+
+def remedy_of_exporter(estimator: BaseEstimator) -> str:
+    """Return the parameters that the exporter of boosted trees supports; "" for other estimators."""
+    libraries = filter(None, (library_of(type(found)) for found in inside(estimator)))
+    library = next(libraries, None)
+    return f"The exporter does not support all parameters. Fit with {_EXPORTED[library]}." if library else ""
+
+
 def paths(estimator: Any, path: str = "") -> Iterator[tuple[str, BaseEstimator]]:
     """Yield an estimator and those inside it, each with the path of step names."""
     path = path or type(estimator).__name__.lower()

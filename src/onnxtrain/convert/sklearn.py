@@ -29,7 +29,7 @@ from sklearn.pipeline import Pipeline
 from onnxtrain.convert.boosted import addition_of_boosted
 from onnxtrain.convert.columns import date_columns, input_types, number_columns, text_columns
 from onnxtrain.convert.custom import CONVERTERS, OF_OURS, is_ours, options_of_kind
-from onnxtrain.convert.learned import inside, is_idle, library_of, paths, thawed
+from onnxtrain.convert.learned import inside, is_idle, library_of, paths, remedy_of_exporter, thawed
 from onnxtrain.convert.repairs import ADDITIONS, REPAIRS, SHAPES, Addition, last_step, repair_graph
 from onnxtrain.convert.selection import Columns
 from onnxtrain.errors import ConversionError
@@ -147,10 +147,8 @@ def _failure(estimator: BaseEstimator, error: Exception, X: Any) -> str:
             "ONNX has no missing strings. Leave the imputer out, because OneHotEncoder has a column for missing "
             "strings, or fill them first, for example with X.fillna({'name': 'none'})."
         )
-    return (
-        f"{name} cannot be converted to ONNX: {why} "
-        f"See {documentation(step)} and https://onnx.ai/sklearn-onnx/supported.html."
-    )
+    see = f"See {documentation(step)} and https://onnx.ai/sklearn-onnx/supported.html."
+    return f"{name} cannot be converted to ONNX: {why} {remedy_of_exporter(step) or see}"
 
 
 def _columns_at_fault(X: Any) -> str:
