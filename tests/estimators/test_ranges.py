@@ -158,3 +158,12 @@ def test_distributions_below_the_smallest_float32_stay_probabilities():
     tuned = OrtGradientClassifier(fitted, learning_rate=0.05, max_iter=30, random_state=0).fit(X, moved(y))
     p = tuned.predict_proba(X)
     assert 0 <= p.min() <= p.max() <= 1
+
+
+def test_probabilities_of_a_file_that_leave_their_range_are_warned_of():
+    X, y = data("bin")
+    fitted = CalibratedClassifierCV(LinearSVC(), method="isotonic", cv=3).fit(X, y)
+    onx = skl2onnx.to_onnx(fitted, X[:1].astype(np.float32), options={"zipmap": False}, target_opset=21)
+    tuned = OrtGradientClassifier(onx, learning_rate=0.05, max_iter=30, random_state=0).fit(X, moved(y))
+    with pytest.warns(UserWarning, match=r"A probability of the trained model is -0\.\d+\. .*weights_to_train"):
+        tuned.predict_proba(X)

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 #: The labels of more classes are not compared.
 _MANY_CLASSES = 1000
 
+#: The distance from [0, 1] at which a probability is more than rounded.
+_ROUNDING = 1e-3
+
 #: The remedy if the labels have only one class.
 _TO_COME = "A classifier needs at least two classes. With partial_fit, pass all present and future classes as classes=."
 
@@ -264,6 +267,8 @@ class LabelDecoder:
 
         As in the loss, the probabilities of classes are normalized to sum to one, which Sigmoids per class do not.
         """
+        if self.link is Link.PROBABILITY:
+            _warn_of_range(found)
         if self.link is Link.IDENTITY:
             found = expit(found) if self.n_labels or found.shape[1] == 1 else softmax(found, axis=1)
         elif self.takes_scores:  # in logarithms, because all probabilities may underflow to 0
@@ -287,6 +292,17 @@ class LabelDecoder:
         if self.n_labels:
             return found - self.threshold
         return np.hstack([np.zeros_like(found), found - self.threshold]) if found.shape[1] == 1 else found
+
+
+def _warn_of_range(found: np.ndarray) -> None:
+    """Warn of probabilities that training has moved out of [0, 1]."""
+    low, high = found.min(initial=0.0), found.max(initial=1.0)
+    if low < -_ROUNDING or high > 1 + _ROUNDING:
+        warn(
+            f"A probability of the trained model is {low if low < -_ROUNDING else high:.3g}. The model computes its "
+            "probabilities from the weights without a Softmax or Sigmoid, so training can move them out of [0, 1]. "
+            "Lower learning_rate, or train only other weights, weights_to_train=[...]."
+        )
 
 
 def is_likely(loss: Any, loss_params: Mapping[str, Any] | None) -> bool:
