@@ -144,6 +144,7 @@ def test_each_value_of_a_parameter_comes_back(name, value, tmp_path):
     target = target.reshape(-1, 1) if name == "class_axis" else target
     params = dict(inputs={"sr": [1]}, random_state=0, max_iter=1) | {name: value}
     params |= {"early_stopping": True} if name == "validation_fraction" else {}
+    params |= {"l1": 1e-3} if name == "l1_method" else {}
     model = OrtGradientClassifier(onx, **params).fit({"a": rows}, target)
     save(model, tmp_path / "m.onnx")
     twin = load(tmp_path / "m.onnx")

@@ -7,6 +7,7 @@ initial weights, and the solver runs.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -373,11 +374,15 @@ def _targets_checked_on_error(estimator: OrtGradientEstimator, y: ArrayLike) -> 
     try:
         yield
     except Exception as e:
-        check_even(y)
-        targets = estimator._new_targets(y, positional=False)
-        labels = targets.check(y)
-        if "one class" in str(e):
-            targets.n_outputs(labels)
+        if y is None:
+            raise
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the error of the fit is raised, if not that of the targets
+            check_even(y)
+            targets = estimator._new_targets(y, positional=False)
+            labels = targets.check(y)
+            if "one class" in str(e):
+                targets.n_outputs(labels)
         raise
 
 
