@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import skl2onnx
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.datasets import load_wine
+from sklearn.datasets import load_breast_cancer, load_wine
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 from sklearn.ensemble import BaggingClassifier, ExtraTreesClassifier, RandomForestClassifier, VotingClassifier
 from sklearn.linear_model import LogisticRegression
@@ -19,6 +19,7 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain.errors import ConversionError
 from onnxtrain.rewrite.trees import to_free, to_simplex
 from tests.zoo import data
 
@@ -167,3 +168,15 @@ def test_probabilities_of_a_file_that_leave_their_range_are_warned_of():
     tuned = OrtGradientClassifier(onx, learning_rate=0.05, max_iter=30, random_state=0).fit(X, moved(y))
     with pytest.warns(UserWarning, match=r"A probability of the trained model is -0\.\d+\. .*weights_to_train"):
         tuned.predict_proba(X)
+
+
+def test_isotonic_calibration_decided_by_rounding_is_answered():
+    X, y = load_breast_cancer(return_X_y=True)
+    steep = CalibratedClassifierCV(GaussianNB(), method="isotonic", cv=3).fit(X, y)
+    with pytest.raises(ConversionError, match=r"the last digits of the scores decide\. Use .*method='sigmoid'"):
+        OrtGradientClassifier(steep).fit(X, y)
+    with pytest.warns(UserWarning, match="to_sklearn.. may predict other probabilities"):
+        OrtGradientClassifier(steep, dtype="float64", max_iter=1).fit(X, y)
+    flat = CalibratedClassifierCV(GaussianNB(), method="sigmoid", cv=3).fit(X, y)
+    tuned = OrtGradientClassifier(flat, max_iter=5, random_state=0).fit(X, y)
+    np.testing.assert_allclose(tuned.to_sklearn().predict_proba(X), tuned.predict_proba(X), atol=1e-5)

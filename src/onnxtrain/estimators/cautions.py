@@ -18,6 +18,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from onnxtrain import graph
+from onnxtrain.convert.additions.calibration import is_decided_by_rounding
 from onnxtrain.convert.columns import some_rows
 from onnxtrain.errors import warn
 from onnxtrain.estimators.output_kind import few_rows
@@ -159,6 +160,16 @@ def warn_of_stored_targets(estimator: Model) -> None:
         warn(
             f"{type(estimator).__name__} averages the targets of the rows it was fitted on. These targets, one per "
             "row, are the weights that are trained. Name them in weights_to_train if this is intended."
+        )
+
+
+def warn_of_steep_calibration(estimator: Model) -> None:
+    """Warn of isotonic calibration between scores that rounding can exchange, as those of GaussianNB near 0 and 1."""
+    if is_decided_by_rounding(estimator):
+        warn(
+            f"The steps of the isotonic calibration in {type(estimator).__name__} are so steep that the last digits of "
+            "the scores decide. After training, to_sklearn() may predict other probabilities for some rows. Use "
+            "CalibratedClassifierCV(method='sigmoid')."
         )
 
 

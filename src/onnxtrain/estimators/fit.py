@@ -31,6 +31,7 @@ from onnxtrain.estimators.cautions import (
     warn_of_one_epoch,
     warn_of_quantized,
     warn_of_scale,
+    warn_of_steep_calibration,
     warn_of_stored_targets,
     warn_of_target_among_columns,
 )
@@ -425,6 +426,8 @@ def _opened(
     source = _with_output_known(estimator, source, rows, reading)
     if estimator.weights_to_train is None:
         warn_of_stored_targets(model)
+    if not is_part_of_more():
+        warn_of_steep_calibration(source.estimator)
     estimator._targets = estimator._targets.learned(rows.y, source, rows.weight)
     source, weights = _initial_weights(estimator, source)
     return rows, with_objective(estimator, source, weights, rows.form)

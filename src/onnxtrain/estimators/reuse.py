@@ -31,6 +31,7 @@ from sklearn.tree import DecisionTreeClassifier
 from onnxtrain import graph
 from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.convert import Binding, Conversion, compare, convert, registered_converters
+from onnxtrain.convert.additions.calibration import is_decided_by_rounding
 from onnxtrain.convert.check import without_remedy
 from onnxtrain.convert.custom import CONVERTERS
 from onnxtrain.convert.learned import get, inside
@@ -62,6 +63,10 @@ _RECORDS = frozenset(
 _VISIBLE = 1e-5
 
 _IN_FLOAT64 = "float32 has too few digits for what it computes. Set dtype='float64'."
+_BY_SIGMOID = (
+    "The steps of its isotonic calibration are so steep that the last digits of the scores decide. Use "
+    "CalibratedClassifierCV(method='sigmoid')."
+)
 
 #: Classifiers whose leaves hold the probabilities of all classes.
 _TREES = (RandomForestClassifier, ExtraTreesClassifier, DecisionTreeClassifier)
@@ -254,7 +259,8 @@ def as_source(estimator: Estimator, X: Features, reading: Reading) -> Source:
         _compare(estimator, filled, X, answers)
     except ConversionError as e:
         if reading.dtype == "float32" and _agrees_in_float64(estimator, conversion, X, reading):
-            raise ConversionError(without_remedy(e, estimator) + _IN_FLOAT64) from e.__cause__
+            remedy = _BY_SIGMOID if is_decided_by_rounding(estimator) else _IN_FLOAT64
+            raise ConversionError(without_remedy(e, estimator) + remedy) from e.__cause__
         raise
     if parts is not None:
         new = _Template.of(conversion, filled, parts, estimator)

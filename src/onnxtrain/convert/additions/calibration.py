@@ -12,6 +12,7 @@ from sklearn.preprocessing import QuantileTransformer
 
 from onnxtrain.convert.additions.chains import score
 from onnxtrain.convert.custom import Nodes, addition, built_in
+from onnxtrain.convert.learned import inside
 from onnxtrain.convert.repairs.table import Converter, repair
 from onnxtrain.errors import ConversionError
 
@@ -41,6 +42,22 @@ def isotonic(op: Nodes, estimator: Any, x: ir.Value) -> ir.Value:
         return found
     low, high = float(estimator.X_min_), float(estimator.X_max_)
     return op.Where(op.And(op.GreaterOrEqual(x, low), op.LessOrEqual(x, high)), found, float("nan"))
+
+
+#: The least difference of two thresholds, relative to the largest, between which rounding does not decide.
+_LEAST_DIFFERENCE = 1e-9
+
+
+def is_decided_by_rounding(estimator: Any) -> bool:
+    """Whether a classifier is calibrated by steps so steep that the last digits of its scores decide."""
+    thresholds = [
+        found.X_thresholds_
+        for outer in inside(estimator)
+        if isinstance(outer, CalibratedClassifierCV)
+        for found in inside(outer)
+        if isinstance(found, IsotonicRegression)
+    ]
+    return any(len(x) > 1 and np.diff(x).min() < _LEAST_DIFFERENCE * np.abs(x).max() for x in thresholds)
 
 
 def _calibrated(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
