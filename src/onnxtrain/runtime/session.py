@@ -338,8 +338,9 @@ def recorded() -> onnxruntime.RunOptions:
 
 _POOLS = ThreadpoolController()
 
-#: The number of multiplications below which a second thread does not pay.
-_WORTH_A_THREAD = 8_000_000
+#: The number of multiplications below which a second thread does not pay. With 12 million, the fit of a network took
+#: 84 ms with two threads and 93 ms with one on two idle cores, but 127 and 91 ms when others used the machine.
+_WORTH_A_THREAD = 16_000_000
 
 
 def available_threads() -> int:
