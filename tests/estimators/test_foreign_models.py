@@ -314,7 +314,7 @@ def test_weights_beside_the_file(outside, kind, tmp_path):
     onnx.save(model.get_trained_onnx(), trained)
     assert [p.name for p in trained.parent.iterdir()] == ["trained.onnx"]
     found = run(onnx.load(trained), {"X": X})[0]
-    np.testing.assert_allclose(found.ravel(), model.predict(X), rtol=1e-5)
+    np.testing.assert_allclose(found.ravel(), model.predict(X), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("use", [add_loss_output, onnx_derivative, get_train_initializer], ids=lambda f: f.__name__)
