@@ -9,14 +9,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse
 from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_array, check_consistent_length, validate_data
 
-from onnxtrain.convert.columns import by_column, object_columns
+from onnxtrain.convert.columns import by_column
 from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.errors import DataError, warn
 from onnxtrain.estimators.arrays import (
@@ -28,12 +27,12 @@ from onnxtrain.estimators.arrays import (
     as_pandas,
     cast,
     check_indices,
-    check_mask,
     is_polars,
     loses_digits,
     not_nullable,
     warn_of_mask,
 )
+from onnxtrain.estimators.feeds import as_declared, feeds_by_name, no_column
 from onnxtrain.estimators.protocols import (
     ArrayLike,
     Estimator,
@@ -209,7 +208,7 @@ class InputForm:
         columns = {}
         for name in self.shapes or names:
             if name not in names:
-                raise _no_column(name, names, self.shapes)
+                raise no_column(name, names, self.shapes)
             row = self.shapes.get(name)
             column = as_column(name, X[name], self.pad, row[0] if row else None)
             axis = self.axes.get(name, 0) if isinstance(X, Mapping) else 0
@@ -281,7 +280,7 @@ class InputForm:
         """Return checked rows by the input names of a model."""
         if self.shapes and isinstance(X, Mapping):
             return {
-                name: _as_declared(f"X[{name!r}]", X[name], dtype, self._declared(name, model))
+                name: as_declared(f"X[{name!r}]", X[name], dtype, self._declared(name, model))
                 for name, dtype in model.features.items()
             }
         if self.by_name:
@@ -503,97 +502,6 @@ def _check_names_given(inputs: Collection[str], X: Any) -> None:
             f"The model has several inputs: {', '.join(inputs)}. Pass X as a dictionary or a DataFrame with these "
             f"names, or as onnxtrain.Inputs, got {found}. {remedy}"
         )
-
-
-def _no_column(name: str, names: Collection[str], inputs: Collection[str]) -> DataError:
-    others = [other for other in names if other not in inputs]
-    if name == "input_ids" and len(inputs) > 1 and not any("id" in other for other in names):
-        return DataError(
-            f"X has no column 'input_ids', which is an input of the model, but {', '.join(names)}. The tokenizer of "
-            "the model makes it from texts: X = tokenizer(list(texts), padding=True, return_tensors='np')."
-        )
-    remedy = (
-        f"Rename one of its columns: {', '.join(others)}." if others else f"Add it to the others: {', '.join(names)}."
-    )
-    return DataError(f"X has no column {name!r}, which is an input of the model. {remedy}")
-
-
-def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[str, tuple]) -> dict[str, np.ndarray]:
-    """Return the columns of a frame for each input of a model, in the type of the input.
-
-    Raises
-    ------
-    DataError
-        An input has no column with its name.
-    """
-    names = list(X) if isinstance(X, Mapping) else [str(name) for name in getattr(X, "columns", ())]
-    if len(inputs) == 1 and not isinstance(X, Mapping) and not set(inputs) & set(names):
-        (only,) = inputs
-        if len(shapes[only]) > 2 and object_columns(X):  # a column of arrays
-            raise _no_column(only, names, inputs)
-        return {name: _as_matrix(X, dtype, shapes[name]) for name, dtype in inputs.items()}
-    if not names:
-        raise DataError(
-            f"X must be a DataFrame with the columns {', '.join(inputs)}, the inputs of the model, got "
-            f"{type(X).__name__}. Pass pandas.DataFrame(X, columns={list(inputs)!r:.200}), with types as in fit."
-        )
-    feeds = {}
-    for name, dtype in inputs.items():
-        if name not in names:
-            raise _no_column(name, names, inputs)
-        column = _as_fitted(name, np.asarray(X[name]), dtype)
-        feeds[name] = np.ascontiguousarray(column.reshape(-1, 1) if column.ndim < len(shapes[name]) else column)
-    return feeds
-
-
-def _as_fitted(name: str, column: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return a column of a frame in the type that it had in ``fit``.
-
-    Raises
-    ------
-    DataError
-        The column held integers in ``fit``, and now holds fractions or missing values.
-    """
-    if dtype.kind in "OSU":
-        return column.astype(object)
-    try:
-        return cast(column, dtype, f"The column {name!r}")
-    except DataError as e:
-        if dtype.kind not in "iu":
-            raise
-        raise DataError(
-            f"{e} It contained integers in fit. For missing values or fractions, use X.astype({{{name!r}: float}}) in "
-            "fit and in predict."
-        ) from e
-
-
-def _as_declared(name: str, column: Any, dtype: np.dtype, shape: tuple[int | None, ...] | None) -> Any:
-    """Return the values of an input of an ONNX model in its declared type and shape."""
-    column = cast(column, dtype, name)
-    if dtype.kind == "i" and "mask" in name.lower():
-        check_mask(column, name)
-    one = column.shape[1] if column.ndim == 2 else shape[1] if shape is not None and len(shape) == 2 else None
-    if shape is not None and {column.ndim, len(shape)} == {1, 2} and one == 1:
-        column = column.toarray() if scipy.sparse.issparse(column) else column
-        column = column.reshape(-1, 1) if column.ndim == 1 else column.reshape(-1)
-    if shape is not None:
-        check_features(column, shape, "the model takes", name)
-    if scipy.sparse.issparse(column) or isinstance(column, np.memmap):
-        return column
-    return np.ascontiguousarray(column)
-
-
-def _as_matrix(X: npt.ArrayLike, dtype: np.dtype, shape: tuple) -> np.ndarray:
-    """Return the columns of a numeric frame as the only input of a model."""
-    found: Any = X
-    if is_frame(X):
-        odd = any(kind.kind in "mMc" for kind in X.dtypes)  # pandas would take durations, and real parts alone
-        with as_data_error(X):
-            found = found.astype(object) if odd else found
-            found = found.to_numpy(dtype, **(dict(na_value=np.nan) if dtype.kind == "f" else {}))  # of nullable columns
-    rows = np.ascontiguousarray(np.asarray(found), dtype=dtype)
-    check_features(rows, shape, "the model takes")
-    return rows
 
 
 def count_rows(X: Features) -> int:

@@ -1,0 +1,108 @@
+"""Rows as the inputs of a model: columns of a frame, or arrays of a mapping, in the declared types and shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from onnxtrain.convert.columns import object_columns
+from onnxtrain.errors import DataError
+from onnxtrain.estimators.arrays import as_data_error, cast, check_mask
+from onnxtrain.estimators.protocols import Features, is_frame
+from onnxtrain.estimators.validation import check_features
+
+
+def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[str, tuple]) -> dict[str, np.ndarray]:
+    """Return the columns of a frame for each input of a model, in the type of the input.
+
+    Raises
+    ------
+    DataError
+        An input has no column with its name.
+    """
+    names = list(X) if isinstance(X, Mapping) else [str(name) for name in getattr(X, "columns", ())]
+    if len(inputs) == 1 and not isinstance(X, Mapping) and not set(inputs) & set(names):
+        (only,) = inputs
+        if len(shapes[only]) > 2 and object_columns(X):  # a column of arrays
+            raise no_column(only, names, inputs)
+        return {name: _as_matrix(X, dtype, shapes[name]) for name, dtype in inputs.items()}
+    if not names:
+        raise DataError(
+            f"X must be a DataFrame with the columns {', '.join(inputs)}, the inputs of the model, got "
+            f"{type(X).__name__}. Pass pandas.DataFrame(X, columns={list(inputs)!r:.200}), with types as in fit."
+        )
+    feeds = {}
+    for name, dtype in inputs.items():
+        if name not in names:
+            raise no_column(name, names, inputs)
+        column = _as_fitted(name, np.asarray(X[name]), dtype)
+        feeds[name] = np.ascontiguousarray(column.reshape(-1, 1) if column.ndim < len(shapes[name]) else column)
+    return feeds
+
+
+def no_column(name: str, names: Collection[str], inputs: Collection[str]) -> DataError:
+    """Return the error for an input that has no column, with the column that may be meant."""
+    others = [other for other in names if other not in inputs]
+    if name == "input_ids" and len(inputs) > 1 and not any("id" in other for other in names):
+        return DataError(
+            f"X has no column 'input_ids', which is an input of the model, but {', '.join(names)}. The tokenizer of "
+            "the model makes it from texts: X = tokenizer(list(texts), padding=True, return_tensors='np')."
+        )
+    remedy = (
+        f"Rename one of its columns: {', '.join(others)}." if others else f"Add it to the others: {', '.join(names)}."
+    )
+    return DataError(f"X has no column {name!r}, which is an input of the model. {remedy}")
+
+
+def _as_matrix(X: npt.ArrayLike, dtype: np.dtype, shape: tuple) -> np.ndarray:
+    """Return the columns of a numeric frame as the only input of a model."""
+    found: Any = X
+    if is_frame(X):
+        odd = any(kind.kind in "mMc" for kind in X.dtypes)  # pandas would take durations, and real parts alone
+        with as_data_error(X):
+            found = found.astype(object) if odd else found
+            found = found.to_numpy(dtype, **(dict(na_value=np.nan) if dtype.kind == "f" else {}))  # of nullable columns
+    rows = np.ascontiguousarray(np.asarray(found), dtype=dtype)
+    check_features(rows, shape, "the model takes")
+    return rows
+
+
+def _as_fitted(name: str, column: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Return a column of a frame in the type that it had in ``fit``.
+
+    Raises
+    ------
+    DataError
+        The column held integers in ``fit``, and now holds fractions or missing values.
+    """
+    if dtype.kind in "OSU":
+        return column.astype(object)
+    try:
+        return cast(column, dtype, f"The column {name!r}")
+    except DataError as e:
+        if dtype.kind not in "iu":
+            raise
+        raise DataError(
+            f"{e} It contained integers in fit. For missing values or fractions, use X.astype({{{name!r}: float}}) in "
+            "fit and in predict."
+        ) from e
+
+
+def as_declared(name: str, column: Any, dtype: np.dtype, shape: tuple[int | None, ...] | None) -> Any:
+    """Return the values of an input of an ONNX model in its declared type and shape."""
+    column = cast(column, dtype, name)
+    if dtype.kind == "i" and "mask" in name.lower():
+        check_mask(column, name)
+    one = column.shape[1] if column.ndim == 2 else shape[1] if shape is not None and len(shape) == 2 else None
+    if shape is not None and {column.ndim, len(shape)} == {1, 2} and one == 1:
+        column = column.toarray() if scipy.sparse.issparse(column) else column
+        column = column.reshape(-1, 1) if column.ndim == 1 else column.reshape(-1)
+    if shape is not None:
+        check_features(column, shape, "the model takes", name)
+    if scipy.sparse.issparse(column) or isinstance(column, np.memmap):
+        return column
+    return np.ascontiguousarray(column)
