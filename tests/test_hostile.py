@@ -18,6 +18,7 @@ from onnxtrain import (
     random_feed,
     with_new_head,
 )
+from onnxtrain.convert.lookups import added_masks
 from onnxtrain.errors import DataError, ModelError, OnnxTrainError
 from onnxtrain.graph import held, layout_of, write_model
 from onnxtrain.runtime.session import run
@@ -386,3 +387,13 @@ def test_a_long_graph_is_read_as_a_short_one(call, make, feeds, length):
     found = [run(call(make(n)), {"X": X, **feeds}) for n in (length, 2)]
     for long, short in zip(*found, strict=True):
         np.testing.assert_allclose(long, short, rtol=1e-4)  # 1,100 sums are rounded in float32
+
+
+def test_sums_that_branch_are_followed_once():
+    """Following each branch would visit 2**60 paths."""
+    doubled = " ".join(f"v{i + 1} = Add(v{i}, v{i})" for i in range(60))
+    onx = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 21]> g (float[n, t] x, float[n, t] mask) => (float[n, t] Y) {{
+        v0 = Add(x, mask) {doubled} Y = Softmax(v60) }}"""
+    )
+    assert added_masks(onx) == {"mask"}

@@ -68,12 +68,6 @@ def test_a_callback_that_takes_none_for_a_loss_is_told_why_it_is_none():
     ]
 
 
-def test_a_function_is_told_where_to_go():
-    if hasattr(OrtGradientRegressor, "set_callbacks"):
-        with pytest.raises(ArgumentTypeError, match=r"one by one, such as .*Pass a function to fit: fit\(X, y, callb"):
-            OrtGradientRegressor().set_callbacks(print)
-
-
 def test_an_error_in_a_callback_is_the_users(recwarn):
     def callback(info):
         raise RuntimeError("of the user")
@@ -85,6 +79,12 @@ def test_an_error_in_a_callback_is_the_users(recwarn):
 
 
 newer = pytest.mark.skipif(parse_version(sklearn.__version__) < parse_version("1.9"), reason="scikit-learn < 1.9")
+
+
+@newer
+def test_a_function_is_told_where_to_go():
+    with pytest.raises(ArgumentTypeError, match=r"one by one, such as .*Pass a function to fit: fit\(X, y, callb"):
+        OrtGradientRegressor().set_callbacks(print)
 
 
 class Recorder:

@@ -146,24 +146,26 @@ def _on_script(onx: onnx.ModelProto, module: Module, trained: Collection[str], o
 def _on_results(onx: onnx.ModelProto, trained: Collection[str]) -> list[str]:
     """Return the warnings for values that the exporter seems to have computed from a parameter, by a function."""
     found = []
-    computed = {
-        i.name: i
-        for i in onx.graph.initializer
-        if i.data_type == onnx.TensorProto.FLOAT and i.name in trained and is_computed(i.name)
-    }
+    computed = {name: i for name, i in _floats(onx, trained).items() if is_computed(name)}
     if results := [name for name, i in computed.items() if may_be_result(graph.array_of(i))]:
         found.append(
             f"{_some(results)} seem to be results of a softmax, a norm or a mask that PyTorch's exporter computed from "
             "a parameter, according to their values. The results are trained here, but PyTorch trains the parameter. "
             "Use torch.onnx.export(..., dynamo=False, do_constant_folding=False) to keep the parameter."
         )
-    if angles := [name for name in computed if name in _factors_of_angles(onx)]:
+    factors = _factors_of_angles(onx)
+    if angles := [name for name in computed if name in factors]:
         found.append(
             f"PyTorch's exporter computed {_some(angles)}, whose products with the rows are angles of sines, perhaps "
             "as 2 pi w from a parameter w. The result is trained here, but PyTorch trains w. Use torch.onnx.export("
             "..., dynamo=False, do_constant_folding=False) to keep the parameter."
         )
     return found
+
+
+def _floats(onx: onnx.ModelProto, names: Collection[str]) -> dict[str, onnx.TensorProto]:
+    """Return those of some initializers that are float32, by name."""
+    return {i.name: i for i in onx.graph.initializer if i.data_type == onnx.TensorProto.FLOAT and i.name in names}
 
 
 def _kernels_of_keras(onx: onnx.ModelProto) -> set[str]:
@@ -207,11 +209,7 @@ def _factors_of_angles(onx: onnx.ModelProto) -> set[str]:
 def _on_buffers(onx: onnx.ModelProto, trained: Collection[str], others: Collection[str]) -> list[str]:
     """Return the warnings for values that may be buffers, or parameters, according to their values."""
     found = []
-    named = {
-        i.name: i
-        for i in onx.graph.initializer
-        if i.data_type == onnx.TensorProto.FLOAT and i.name in others and not is_computed(i.name)
-    }
+    named = {name: i for name, i in _floats(onx, others).items() if not is_computed(name)}
     fixed = [x for x, i in named.items() if x in trained and may_be_constant(graph.array_of(i))]
     if fixed := [*fixed, *(x for x in _zeros_added_to_outputs(onx) if x in trained)]:
         found.append(

@@ -69,7 +69,7 @@ def are_even_steps(array: np.ndarray) -> bool:
     return bool(np.allclose(array, even, rtol=0, atol=1e-6 * np.ptp(array)))
 
 
-def has_even_steps(matrix: np.ndarray) -> bool:
+def _has_even_steps(matrix: np.ndarray) -> bool:
     """Whether a row of a matrix has equal steps, as x has in a table of the polynomials 1, x, x²."""
     first = matrix[:, : _VALUES + 1]
     if first.shape[1] <= _VALUES:
@@ -129,7 +129,7 @@ def may_be_constant(array: np.ndarray) -> bool:
     some = matrix[:_SAMPLE, :_SAMPLE]
     if np.ptp(some) == 0 or np.count_nonzero(matrix, axis=1).max() < 2:
         return False
-    if has_even_steps(matrix) or has_even_steps(matrix.T):
+    if _has_even_steps(matrix) or _has_even_steps(matrix.T):
         return True
     if np.array_equal(some, np.rint(some)):
         return np.array_equal(matrix, np.rint(matrix))

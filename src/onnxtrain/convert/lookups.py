@@ -76,16 +76,15 @@ def _is_float(value: onnx.ValueInfoProto) -> bool:
 
 def _is_added(name: str, readers: Readers) -> bool:
     """Whether a value is read only by sums, each of which leads to a Softmax by further sums alone."""
-    sums = [node for node, _ in _uses(name, readers) if node.op_type not in _SAME_VALUES]
-    return bool(sums) and all(node.op_type == "Add" and _leads_to_softmax(node, readers) for node in sums)
-
-
-def _leads_to_softmax(node: onnx.NodeProto, readers: Readers) -> bool:
-    following = [after for after, _ in _uses(node.output[0], readers) if after.op_type not in _SAME_VALUES]
-    return bool(following) and all(
-        after.op_type == "Softmax" or (after.op_type == "Add" and _leads_to_softmax(after, readers))
-        for after in following
-    )
+    pending, known = [name], {name}
+    while pending:
+        following = [node for node, _ in _uses(pending.pop(), readers) if node.op_type not in _SAME_VALUES]
+        if not following or any(node.op_type not in ("Add", "Softmax") for node in following):
+            return False
+        sums = {node.output[0] for node in following if node.op_type == "Add"} - known
+        pending.extend(sums)
+        known |= sums
+    return all(node.op_type == "Add" for node, _ in _uses(name, readers) if node.op_type not in _SAME_VALUES)
 
 
 def _readers(proto: onnx.ModelProto) -> Readers:

@@ -77,7 +77,8 @@ def warn_of_target_among_columns(X: Any, y: Any) -> None:
     if not (hasattr(X, "iloc") and hasattr(X, "columns") and X.columns.is_unique) or np.ndim(y) != 1:
         return
     values, called = np.asarray(y), getattr(y, "name", None) if hasattr(y, "iloc") else None
-    has_fractions = values.dtype.kind == "f" and bool(np.any(values % 1))
+    with np.errstate(invalid="ignore"):  # infinity has no fraction
+        has_fractions = values.dtype.kind == "f" and bool(np.any(values % 1))
     candidates = [name for name in X.columns if name == called or (has_fractions and X[name].dtype == values.dtype)]
     begins_so = [name for name in candidates if np.array_equal(X[name].iloc[:_FIRST].to_numpy(), values[:_FIRST])]
     same = [name for name in begins_so if X[name].equals(y) or np.array_equal(X[name].to_numpy(), values)]

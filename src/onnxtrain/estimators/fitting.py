@@ -252,7 +252,7 @@ def _named_in_errors(estimator: Estimator) -> Iterator[None]:
 def _innermost(error: Exception, estimator: Estimator) -> str:
     """Return the name of the class of the last estimator that was fitted when an error was raised, such as a step."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_name == "fit"]
-    owners = [frame.f_locals.get(frame.f_code.co_varnames[0]) for frame in frames]
+    owners = [frame.f_locals.get("self") for frame in frames]
     return type([estimator, *(owner for owner in owners if hasattr(owner, "get_params"))][-1]).__name__
 
 

@@ -376,7 +376,7 @@ def _check_arity(node: onnx.NodeProto, schema: Any) -> None:
 
 
 def _check_texts(node: onnx.NodeProto, schema: Any, texts: Container[str]) -> None:
-    """Raise if an operator of numbers has an initializer of texts as input."""
+    """Raise a ModelError if a numeric operator has a string initializer as input."""
     for i, name in enumerate(node.input):
         formal = schema.inputs[min(i, len(schema.inputs) - 1)]
         if name in texts and "tensor(string)" not in formal.types:
