@@ -232,12 +232,10 @@ def _candidates(known: Sequence[Learned], arrays: Mapping[str, np.ndarray]) -> _
 
 
 def _layouts_of(item: Learned) -> tuple[str, ...]:
-    transposed = ("transpose",) if np.ndim(item.value) > 1 else ()
-    in_range = range_layout(item)
-    if in_range == "reflected":  # has the values of the layout "same"
+    if in_range := range_layout(item):
         return (in_range,)
-    within = (in_range,) if in_range else ()
-    return "same", *transposed, *within, *_OTHER_LAYOUTS.get(item.attribute, ())
+    transposed = ("transpose",) if np.ndim(item.value) > 1 else ()
+    return "same", *transposed, *_OTHER_LAYOUTS.get(item.attribute, ())
 
 
 def _fits(value: np.ndarray, array: np.ndarray) -> bool:
