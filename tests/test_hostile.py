@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import xml.etree.ElementTree as ET
 
 import numpy as np
 import onnx
@@ -12,9 +13,11 @@ import pytest
 from onnxtrain import (
     OrtGradientClassifier,
     OrtGradientRegressor,
+    WeightsDisplay,
     add_loss_output,
     load,
     onnx_derivative,
+    plot_graph,
     random_feed,
     with_new_head,
 )
@@ -397,3 +400,58 @@ def test_sums_that_branch_are_followed_once():
         v0 = Add(x, mask) {doubled} Y = Softmax(v60) }}"""
     )
     assert added_masks(onx) == {"mask"}
+
+
+# ------------------------------------------------------------------------- rows
+
+#: Models whose output has other rows than X: the operators, the axes of the output, the shape of y, the words.
+OTHER_ROWS = {
+    "a fixed Reshape, all rows": ("Y = Reshape(A, s)", "N, M", (6, 4), r"has shape \(2, 12\) for 6 rows of X"),
+    "a fixed Reshape, declared": ("Y = Reshape(A, s)", "N, 4", (6, 4), r"has shape \(2, 12\) for 6 rows of X"),
+    "a fixed Reshape, as many rows": ("Y = Reshape(A, s)", "N, M", (2, 4), r"has shape \(2, 6\) for 3 rows of X"),
+    "a Squeeze": ("B = Reshape(A, t) Y = Squeeze(B)", "", (6, 2, 2), r"shape is \(2, 2\) for one row.* in squeeze\("),
+}
+
+
+@pytest.mark.parametrize("nodes, axes, shape, words", OTHER_ROWS.values(), ids=OTHER_ROWS)
+def test_an_output_with_other_rows(nodes, axes, shape, words):
+    onx = model(f"A = MatMul(X, V) {nodes}", outputs=f"float[{axes}] Y" if axes else "Y")
+    for name, values in {"V": np.ones((3, 4), np.float32), "s": [2, -1], "t": [0, 2, 2]}.items():
+        onx.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(values), name))
+    with pytest.raises(ModelError, match=words):
+        OrtGradientRegressor(onx, max_iter=1).fit(X[: shape[0]], np.zeros(shape))
+
+
+# ------------------------------------------------------------------------ names
+
+
+@pytest.mark.parametrize(
+    "name, shown",
+    {
+        "\x1b[2Jw": r"\x1b[2Jw",
+        "w\x9b31m": r"w\x9b31m",
+        "w\x00": r"w\x00",
+        "w\u202eb": r"w\u202eb",
+        "w\ufffe": r"w\ufffe",
+        "w\r\nx": r"w\r\nx",
+        "<script>": "<script>",
+        "$\\frac$": r"$\frac$",
+    }.items(),
+)
+def test_names_with_control_characters(name, shown, tmp_path):
+    """A terminal executes control characters, XML does not allow them, and matplotlib reads $ as mathematics."""
+    onx = model()
+    onx.graph.initializer[0].name = onx.graph.node[0].input[1] = name
+    tuned = fit(onx)
+    assert tuned.summary().__repr__().splitlines()[4].startswith(f"{shown}  MatMul")
+    assert "<script>" not in tuned.summary()._repr_html_()
+    svg = ET.fromstring(plot_graph(onx).to_svg())
+    assert [
+        g.get("data-name") for g in svg.iter("{http://www.w3.org/2000/svg}g") if g.get("data-stage") == "weight"
+    ] == [shown.replace(r"\n", "\n")]
+    pytest.importorskip("matplotlib").use("agg")
+    WeightsDisplay.from_estimator(tuned).figure_.savefig(tmp_path / "weights.svg")
+    ET.parse(tmp_path / "weights.svg")
+    with pytest.raises(OnnxTrainError) as e:
+        OrtGradientRegressor(onx, weights_to_train="none").fit(X, X[:, :2])
+    assert shown.replace(r"\n", "\n") in str(e.value)

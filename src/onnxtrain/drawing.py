@@ -19,7 +19,7 @@ from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
-from xml.sax.saxutils import escape, quoteattr
+from xml.sax import saxutils
 
 import numpy as np
 import onnx_ir as ir
@@ -28,7 +28,7 @@ from scipy.optimize import isotonic_regression
 from onnxtrain import graph
 from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.attributes import NamesItsAttributes
-from onnxtrain.errors import ArgumentTypeError, FileError, ParameterError
+from onnxtrain.errors import ArgumentTypeError, FileError, ParameterError, printable
 
 #: The stages of boxes for values that no node computes, and for outputs of the graph.
 INPUT, WEIGHT, OUTPUT = "input", "weight", "output"
@@ -430,7 +430,7 @@ class Picture(NamesItsAttributes):
                 f'<svg xmlns="http://www.w3.org/2000/svg" class="{_CLASS}" width="{width:.0f}" height="{height:.0f}"'
                 f' viewBox="0 0 {width:.0f} {height:.0f}" role="img"'
                 ' style="max-width:100%;height:auto;background:#fff">',
-                f"<title>{escape(self.title)}</title><style>{_STYLE}</style>",
+                f"<title>{_text(self.title)}</title><style>{_STYLE}</style>",
                 '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" '
                 'orient="auto"><path d="M0 0L8 4L0 8z" fill="#8a8a8a"/></marker></defs>',
                 f'<g transform="translate({_MARGIN} {_MARGIN})">{legend}</g>',
@@ -471,17 +471,25 @@ def _size(box: Box) -> Point:
     return max(width, 44.0), 34.0 if box.shape else 22.0
 
 
+def _text(text: str) -> str:
+    return saxutils.escape(printable(text))
+
+
+def _attribute(text: str) -> str:
+    return saxutils.quoteattr(printable(text))
+
+
 def _node(box: Box, center: Point) -> str:
     (width, height), (x, y), (fill, line) = _size(box), center, COLORS[box.stage]
     corner = 4 if box.nodes else height / 2
-    shape = f'<text class="shape" x="{x:.1f}" y="{y + 12:.1f}">{escape(box.shape)}</text>' if box.shape else ""
+    shape = f'<text class="shape" x="{x:.1f}" y="{y + 12:.1f}">{_text(box.shape)}</text>' if box.shape else ""
     return (
-        f'<g class="node" data-name={quoteattr(box.name)} data-stage="{box.stage}" '
-        f"data-nodes={quoteattr(' '.join(box.nodes))}>"
-        f"<title>{escape(box.details)}</title>"
+        f'<g class="node" data-name={_attribute(box.name)} data-stage="{box.stage}" '
+        f"data-nodes={_attribute(' '.join(box.nodes))}>"
+        f"<title>{_text(box.details)}</title>"
         f'<rect x="{x - width / 2:.1f}" y="{y - height / 2:.1f}" width="{width:.1f}" height="{height:.1f}" '
         f'rx="{corner:g}" fill="{fill}" stroke="{line}"/>'
-        f'<text x="{x:.1f}" y="{y + (-1 if box.shape else 4):.1f}">{escape(box.title)}</text>{shape}</g>'
+        f'<text x="{x:.1f}" y="{y + (-1 if box.shape else 4):.1f}">{_text(box.title)}</text>{shape}</g>'
     )
 
 
@@ -492,7 +500,7 @@ def _edge(path: Sequence[Point], start: Box, end: Box) -> str:
         middle = (y + to_y) / 2
         parts.append(f"C{x:.1f} {middle:.1f} {to_x:.1f} {middle:.1f} {to_x:.1f} {to_y:.1f}")
         x, y = to_x, to_y
-    names = f"data-from={quoteattr(start.name)} data-to={quoteattr(end.name)}"
+    names = f"data-from={_attribute(start.name)} data-to={_attribute(end.name)}"
     return f'<path class="edge" {names} marker-end="url(#tip)" d="{"".join(parts)}"/>'
 
 
@@ -505,6 +513,6 @@ def _legend(stages: Sequence[str], note: str) -> tuple[str, float]:
         parts.append(f'<text class="note" x="{x + 19:.1f}" y="11">{stage}</text>')
         x += 19 + len(stage) * _CHARACTER + 16
     if note:
-        parts.append(f'<text class="note" x="{x:.1f}" y="11">{escape(note)}</text>')
+        parts.append(f'<text class="note" x="{x:.1f}" y="11">{_text(note)}</text>')
         x += len(note) * _CHARACTER
     return "".join(parts), x

@@ -56,6 +56,9 @@ class OnnxTrainError(Exception):
     ModelError True
     """
 
+    def __str__(self) -> str:
+        return printable(super().__str__())
+
 
 class ModelError(OnnxTrainError, ValueError):
     """The ONNX model cannot be read, or onnxtrain cannot train it.
@@ -320,6 +323,14 @@ def as_number(value: object) -> float:
     return float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
 
 
+def printable(text: str) -> str:
+    """Return a text with escapes for characters that are not printable, except line feeds.
+
+    Names in a model are arbitrary: they can hold control characters, which a terminal executes and XML does not allow.
+    """
+    return "".join(c if c.isprintable() or c == "\n" else c.encode("unicode_escape").decode() for c in text)
+
+
 def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
     """Warn at the line from which onnxtrain was called, directly or through scikit-learn.
 
@@ -329,6 +340,7 @@ def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
     caller = next(i for i, package in enumerate(packages) if package not in _BETWEEN)
     if packages[caller] in _OF_WORKERS:
         caller = next(i for i, package in enumerate(packages) if package not in _OURS)
+    message = printable(message) if isinstance(message, str) else message
     warnings.warn(message, category, stacklevel=2 + caller)
 
 

@@ -254,6 +254,14 @@ def test_no_rule_names_the_node_and_the_path():
         derive("Y = my.Odd(X)")
 
 
+def test_an_operator_without_a_rule_is_named_where_a_rule_needs_the_type_of_its_result():
+    words = r"my:Odd \(node ''\) has no gradient rule.*Odd -> V -> Exp -> W -> Reshape -> U -> ReduceSum -> Y"
+    with pytest.raises(GradientError, match=words):
+        derive(
+            "V = my.Odd(X) W = Exp(V) s = Constant<value_ints = [3, 1]>() U = Reshape(W, s) Y = ReduceSum<keepdims = 0>(U)"
+        )
+
+
 def test_the_path_is_one_of_several():
     with pytest.raises(GradientError, match="Odd -> Z -> Exp -> W -> Mul -> Y"):
         derive("Z = my.Odd(X) W = Exp(Z) V = Sin(Z) Y = Mul(W, V)")

@@ -132,7 +132,7 @@ def _apply_rule(
     known = derivative_of(node)
     if known is None or known.rule is None:
         raise GradientError(_no_rule(node, outputs))
-    with _faults_of_the_rule(node):
+    with _faults_of_the_rule(node, outputs):
         found = known.rule(op, node, *incoming)
     gradients = list(found) if isinstance(found, (list, tuple)) else [found]
     wrong = [dx for dx in gradients if dx is not None and not isinstance(dx, ir.Value)]
@@ -156,11 +156,14 @@ def _apply_rule(
 
 
 @contextmanager
-def _faults_of_the_rule(node: ir.Node) -> Iterator[None]:
+def _faults_of_the_rule(node: ir.Node, outputs: Iterable[ir.Value]) -> Iterator[None]:
     """Turn any exception of a rule into a GradientError with the node and its operands."""
     try:
         yield
-    except OnnxTrainError:
+    except OnnxTrainError as e:
+        unknown = _operator_of_unknown_type(node)
+        if unknown is not None:  # a rule needs the type of its operand; of an operator without a rule it is unknown
+            raise GradientError(_no_rule(unknown, outputs)) from e
         raise
     except Exception as e:  # a rule may be a user's, and the node malformed
         unknown = [x for x in node.inputs if x is not None and x.shape is None]
@@ -171,6 +174,19 @@ def _faults_of_the_rule(node: ir.Node) -> Iterator[None]:
             f"The rule of {_named(node)} failed for ({operands_}): {type(e).__name__}: {e}. "
             "Either the node does not have the operands and attributes of its operator, or the rule is wrong."
         ) from e
+
+
+def _operator_of_unknown_type(node: ir.Node) -> ir.Node | None:
+    """Return the operator without a rule because of which the type of an operand of a node is unknown, if any."""
+    seen, queue = {node}, [node]
+    for current in queue:
+        for maker in (x.producer() for x in current.inputs if x is not None and x.dtype is None):
+            if maker is not None and derivative_of(maker) is None:
+                return maker
+            if maker is not None and maker not in seen:
+                seen.add(maker)
+                queue.append(maker)
+    return None
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.attributes import NamesItsAttributes
-from onnxtrain.errors import ArgumentTypeError, DependencyError, ParameterError
+from onnxtrain.errors import ArgumentTypeError, DependencyError, ParameterError, printable
 from onnxtrain.estimators.protocols import Estimator
 from onnxtrain.training.state import EpochInfo
 
@@ -325,7 +325,8 @@ class WeightsDisplay(NamesItsAttributes):
                 f"{e}. Arguments other than ax are passed to matplotlib's boxplot. To plot one weight, use "
                 "WeightsDisplay({name: model.weights_[name]}).plot()."
             ) from e
-        self.ax_.set_xticklabels(list(self.weights), rotation=30, ha="right")
+        names = [printable(str(name)) for name in self.weights]
+        self.ax_.set_xticklabels(names, rotation=30, ha="right", parse_math=False)  # a name may hold $
         self.ax_.set(ylabel="value of the weight")
         return self
 

@@ -10,6 +10,7 @@ import onnx
 from onnxtrain import graph
 from onnxtrain.convert.quantized import activation_bits, scales_of_batches
 from onnxtrain.errors import DataError, ModelError
+from onnxtrain.estimators.frames import count_rows
 from onnxtrain.estimators.protocols import Features, take
 from onnxtrain.estimators.trained import TrainedModel
 
@@ -32,12 +33,16 @@ def check_first_axis(model: TrainedModel, X: Features) -> tuple[int, ...]:
     output = model.source.model.output
     two, one = (_shape_on(model, take(X, np.array(rows))) for rows in ([0, -1], [0]))
     if (two[:1], one[:1]) != ((2,), (1,)):
-        moved = [axis for axis, sizes in enumerate(zip(two, one, strict=True)) if sizes == (2, 1)]
+        moved = [axis for axis, sizes in enumerate(zip(two, one, strict=False)) if sizes == (2, 1)]
         rows_are = f", so the rows are on axis {moved[0]}" if len(moved) == 1 else ""
+        remedy = (
+            "Export the model with batch_first=True in its recurrent layers, or let it return result.transpose(0, 1)."
+            if len(one) == len(two)
+            else "A Squeeze removes the axis of a single row. Export the model with the axis in squeeze(axis)."
+        )
         raise ModelError(
             f"The first axis of the output {output!r} must be the rows, but its shape is {one} for one row and {two} "
-            f"for two{rows_are}. Export the model with batch_first=True in its recurrent layers, or let it return "
-            "result.transpose(0, 1)."
+            f"for two{rows_are}. {remedy}"
         )
     return one
 
@@ -48,10 +53,20 @@ def _shape_on(model: TrainedModel, X: Features) -> tuple[int, ...]:
     return model.run_once(model.form.feeds(X, model.source.model), [output])[output].shape
 
 
+def check_row_count(output: str, found: np.ndarray, n_rows: int) -> None:
+    """Raise a ModelError if an output of two axes has more or fewer rows than X."""
+    if found.ndim == 2 and len(found) != n_rows:
+        raise ModelError(
+            f"The output {output!r} has shape {found.shape} for {n_rows} rows of X, but each row of X must have one "
+            "row in the output. If a Reshape of the model has a fixed batch size, export it with x.reshape(len(x), -1)."
+        )
+
+
 def check_rows_alone(model: TrainedModel, found: Mapping[str, np.ndarray], feeds: Mapping[str, np.ndarray]) -> None:
     """Raise a ModelError if the result for a row depends on the other rows of its batch, or on their number."""
     output = model.source.model.output
-    n = len(found[output])
+    n = count_rows(feeds)
+    check_row_count(output, found[output], n)
     if n < 2:
         return
     first = (n - n // 2 + 1) // 2  # rows before these and, with three or more rows, rows after them
@@ -69,6 +84,9 @@ def check_rows_alone(model: TrainedModel, found: Mapping[str, np.ndarray], feeds
                 f"{n} rows, so it compares rows with each other, but batches are drawn at random. Set output to an "
                 "output that has one result per row, or set head='new' and name such a value with features."
             )
+        if alone.shape[:1] != expected.shape[:1]:  # one row may lose its axis, in a Squeeze; several do not
+            more = model.run_once({name: x[[first] * (n + 1)] for name, x in feeds.items()}, [output])[output]
+            check_row_count(output, more.reshape(len(more), -1), n + 1)
         if alone.size == expected.size:
             _check_alone(model, alone.reshape(expected.shape), expected)
 

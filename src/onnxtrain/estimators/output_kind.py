@@ -13,7 +13,8 @@ from onnxtrain import graph
 from onnxtrain.cache import LIGHT
 from onnxtrain.errors import ModelError, warn
 from onnxtrain.estimators.agreement import SUM, WORK, refuse_empty, some_rows
-from onnxtrain.estimators.frames import InputForm
+from onnxtrain.estimators.frames import InputForm, count_rows
+from onnxtrain.estimators.independence import check_row_count
 from onnxtrain.estimators.protocols import Features
 from onnxtrain.estimators.source import Source
 from onnxtrain.estimators.trained import run_rows
@@ -27,8 +28,10 @@ from onnxtrain.training.model import Reading, TrainableModel
 
 def settled(source: Source, X: Features, form: InputForm, reading: Reading) -> Source:
     """Return the source completed by running rows: the columns of its output, and whether it is a probability."""
-    found = _output_on(source.model, form.feeds(few_rows(X, source.model), source.model))
+    feeds = form.feeds(few_rows(X, source.model), source.model)
+    found = _output_on(source.model, feeds)
     refuse_empty(source.model.output, found)
+    check_row_count(source.model.output, found, count_rows(feeds))
     if not source.model.width:
         if not found.ndim:
             raise ModelError(

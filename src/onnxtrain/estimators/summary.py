@@ -17,7 +17,7 @@ from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.attributes import HasNoItems
 from onnxtrain.convert import Binding, Conversion, convert
 from onnxtrain.convert.merged import with_own_copies
-from onnxtrain.errors import ParameterError
+from onnxtrain.errors import ParameterError, printable
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, HasShape, Model, is_onnx
 from onnxtrain.estimators.source import Source, check_source, rewritten
 from onnxtrain.estimators.trained import TrainedModel
@@ -82,7 +82,7 @@ class Summary(HasNoItems):
         return f"{self.n_parameters:,} parameters: {self.n_trained:,} trained, {frozen:,} frozen"
 
     def _rows(self) -> list[tuple[str, ...]]:
-        return [tuple(f"{v:,}" if isinstance(v, int) else v for v in asdict(layer).values()) for layer in self.layers]
+        return [tuple(map(_cell, asdict(layer).values())) for layer in self.layers]
 
     def __repr__(self) -> str:
         """Return the table as text."""
@@ -106,6 +106,11 @@ class Summary(HasNoItems):
             f"{self.totals}</p><ul>{steps}</ul>"
             f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
         )
+
+
+def _cell(value: int | str) -> str:
+    """Return an entry of the table on one line; names in a model can hold any character."""
+    return f"{value:,}" if isinstance(value, int) else printable(value).replace("\n", "\\n")
 
 
 def summary_of(title: str, trained: TrainedModel, ending: str) -> Summary:
