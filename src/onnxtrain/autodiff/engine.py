@@ -161,9 +161,9 @@ def _faults_of_the_rule(node: ir.Node, outputs: Iterable[ir.Value]) -> Iterator[
     try:
         yield
     except OnnxTrainError as e:
-        unknown = _operator_of_unknown_type(node)
-        if unknown is not None:  # a rule needs the type of its operand; of an operator without a rule it is unknown
-            raise GradientError(_no_rule(unknown, outputs)) from e
+        maker = _operator_of_unknown_type(node)
+        if maker is not None:  # a rule needs the type of its operand, which is unknown after an operator without a rule
+            raise GradientError(_no_rule(maker, outputs)) from e
         raise
     except Exception as e:  # a rule may be a user's, and the node malformed
         unknown = [x for x in node.inputs if x is not None and x.shape is None]
