@@ -77,6 +77,51 @@ def test_the_last_layer_is_new_and_the_body_is_kept(case):
     np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
+#: Nodes after the scores `p` (N, 1, 5) of a convolution; the shape of the output with three new classes.
+BEHIND = {
+    "squeezes the outputs": ("Y = Squeeze(p, one)", "Y[N,5]", (7, 3, 5)),
+    "squeezes, averages, unsqueezes": (
+        "q = Squeeze(p, one)  r = ReduceMean <axes = [1]> (q)  Y = Unsqueeze(r, one)",
+        "Y[N,1,1]",
+        (7, 3, 5),
+    ),
+    "averages over the outputs": ("Y = ReduceMean <axes = [1], keepdims = 0> (p)", "Y[N,5]", (7, 3, 5)),
+    "averages over positions": ("Y = ReduceMean <axes = [-1], keepdims = 0> (p)", "Y[N,1]", (7, 3)),
+    "selects an output": ("Y = Gather <axis = 1> (p, zero)", "Y[N,5]", (7, 3, 5)),
+    "selects a position": ("t = Transpose <perm = [0,2,1]> (p)  Y = Gather <axis = 1> (t, zero)", "Y[N,1]", (7, 3)),
+    "slices the outputs": ("Y = Slice(p, zeros, one, one)", "Y[N,1,5]", (7, 3, 5)),
+    "pools positions": ("q = GlobalAveragePool(p)  Y = Flatten(q)", "Y[N,1]", (7, 3)),
+    "pools the outputs": ("t = Transpose <perm = [0,2,1]> (p)  Y = GlobalAveragePool(t)", "Y[N,5,1]", (7, 5, 3)),
+    "joins all axes": ("Y = Reshape(p, minus)", "Y[M]", (7, 3, 5)),
+    "joins the outputs and positions": ("Y = Flatten(p)", "Y[N,5]", (7, 3, 5)),
+    "unsqueezes, averages": (
+        "q = Unsqueeze(p, one)  Y = ReduceMean <axes = [3], keepdims = 0> (q)",
+        "Y[N,1,1]",
+        (7, 1, 3),
+    ),
+    "selects positions by row": (
+        "t = Transpose <perm = [0,2,1]> (p)  Y = GatherND <batch_dims = 1> (t, places)",
+        "Y[7,1]",
+        (7, 3),
+    ),
+    "resizes": ('Y = Resize <mode = "nearest"> (p, , , sizes)', "Y[7,1,10]", (7, 3, 10)),
+}
+
+
+@pytest.mark.parametrize("case", BEHIND)
+def test_nodes_behind_the_layer_are_kept_up_to_one_that_acts_along_the_outputs(case):
+    nodes, output, shape = BEHIND[case]
+    body = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17]> network (float[N,4,5] X) => (float{output[1:]} Y)
+        <float[1,4,1] V = {{1, 2, 3, 4}}, int64 zero = {{0}}, int64[1] zeros = {{0}}, int64[1] one = {{1}}, int64[1] minus = {{-1}},
+         int64[3] sizes = {{7, 1, 10}}, int64[7,1] places = {{0, 1, 2, 3, 4, 0, 1}}>
+        {{ s = Conv(X, V)  p = Sigmoid(s)  {nodes} }}"""
+    )
+    X = np.random.default_rng(0).normal(size=(7, 4, 5)).astype(np.float32)
+    assert run(with_new_head(body, 3, random_state=0), {"X": X})[0].shape == shape
+    assert run(with_new_head(body, 1, random_state=0), {"X": X})[0].shape == run(body, {"X": X})[0].shape
+
+
 #: Nodes that make a value `f` of the rows with other axes; its mean over all but the features.
 FEATURES = {
     "(n, p)": ("f = Identity(r)", lambda r: r),

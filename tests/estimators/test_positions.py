@@ -133,6 +133,27 @@ def test_rows_without_a_label_do_not_count(solver):
 # ------------------------------------------------------------------ results
 
 
+#: The output of labels; nodes that compute it from the scores Z, (n, T, K).
+ONLY_LABELS = {
+    "ArgMax of the last axis": (f"int64[n, {T}] Y", "Y = ArgMax <axis = -1, keepdims = 0> (Z)"),
+    "ArgMax of channels": (
+        "int64[n, t] Y",
+        "C = Transpose <perm = [0, 2, 1]> (Z) Y = ArgMax <axis = 1, keepdims = 0> (C)",
+    ),
+    "of a declared type only": ("int64 Y", "L = ArgMax <axis = 2, keepdims = 0> (Z) Y = Identity(L)"),
+}
+
+
+@pytest.mark.parametrize("case", ONLY_LABELS)
+def test_labels_of_positions_are_trained_by_the_scores_they_are_computed_from(case):
+    onx = model(*ONLY_LABELS[case])
+    tuned = OrtGradientClassifier(onx, **EXACT).fit(X, Y)
+    assert_allclose(tuned.weights_["W"], OrtGradientClassifier(TOKENS, **EXACT).fit(X, Y).weights_["W"], rtol=1e-12)
+    trained = tuned.get_trained_onnx()
+    assert [(y.name, y.type.tensor_type.elem_type) for y in trained.graph.output] == [("Y", onnx.TensorProto.INT64)]
+    assert_array_equal(run(trained, {"X": X})[0], tuned.predict(X))
+
+
 def test_results_have_the_axes_of_the_output():
     scores = np.moveaxis(X @ W + B, 2, 1)
     tuned = OrtGradientClassifier(CHANNELS, **EXACT | dict(max_iter=0)).fit(X, Y)

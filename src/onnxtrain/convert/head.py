@@ -290,17 +290,83 @@ _ANY_WIDTH = frozenset(
 
 def _behind(model: ir.Model, scores: ir.Value, wanted: set[ir.Value], before: int, n_outputs: int) -> ir.Value:
     """Return the result of the last node in the chain to the output that works for any number of outputs."""
+    axis = 1 if graph.made_by(scores, "Conv") else (graph.rank(scores) or 0) - 1
     while True:
         nodes = {use.node for use in scores.uses() if use.node.op_type != "Shape" and use.node.outputs[0] in wanted}
         node = nodes.pop() if len(nodes) == 1 else None
         if node is None or node.inputs[0] is not scores or node.domain not in ("", "ai.onnx"):
             return scores
+        if node.op_type in ("Flatten", "Reshape") and n_outputs != before and _merges(node, axis):
+            return scores
         if node.op_type == "Reshape":
             if not _widened(model, node, before, n_outputs):
                 return scores
+            axis = (graph.rank(node.outputs[0]) or 0) - 1
         elif node.op_type not in _ANY_WIDTH or any(map(_is_wide, node.inputs[1:])):
             return scores
+        elif n_outputs != before and axis >= 0:
+            if axis in _axes_taken(node):
+                return scores
+            if node.op_type == "Resize":
+                _resize(model, node, axis, n_outputs)
+            axis = _axis_behind(node, axis)
         scores = node.outputs[0]
+
+
+def _merges(node: ir.Node, axis: int) -> bool:
+    """Whether a Flatten or a Reshape to an open length merges the axis of the outputs with others."""
+    lengths = graph.constant(node.inputs[1]) if node.op_type == "Reshape" else np.array([0, -1])
+    if lengths is None or lengths[-1] != -1:
+        return False
+    shape = node.inputs[0].shape or ()  # type: ignore[union-attr]
+    return len(lengths) == 1 or any(isinstance(d, int) and d > 1 for i, d in enumerate(shape) if i not in (0, axis))
+
+
+def _axes_taken(node: ir.Node) -> range | list[int]:
+    """Return the axes along which a node squeezes, pools or selects."""
+    n_axes = graph.rank(node.inputs[0]) or 0  # type: ignore[arg-type]
+    if node.op_type.endswith("Pool"):
+        return range(2, n_axes)
+    if node.op_type == "GatherND":
+        first, indices = graph.attribute(node, "batch_dims", 0), node.inputs[1]
+        depth = indices.shape[-1] if indices is not None and indices.shape else 0
+        return range(first, first + depth) if isinstance(depth, int) else range(n_axes)
+    if node.op_type == "Gather":
+        axes = [graph.attribute(node, "axis", 0)]
+    elif node.op_type in _HAVE_AXES:
+        operand = graph.constant(dict(enumerate(node.inputs)).get(_HAVE_AXES[node.op_type]))
+        axes = graph.attribute(node, "axes", range(n_axes) if operand is None else operand.tolist())
+    else:
+        axes = []
+    return [i % n_axes for i in axes] if n_axes else []
+
+
+#: Operators that squeeze, average or select along given axes, and the operand that may give these.
+_HAVE_AXES = {"Squeeze": 1, "ReduceMean": 1, "ReduceMax": 1, "Slice": 3}
+
+
+def _axis_behind(node: ir.Node, axis: int) -> int:
+    """Return the axis of the outputs in the result of a node that does not act along it."""
+    before, after = (graph.rank(value) or 0 for value in (node.inputs[0], node.outputs[0]))  # type: ignore[arg-type]
+    if node.op_type == "Flatten":
+        return 1
+    if node.op_type == "Transpose":
+        return list(graph.attribute(node, "perm", range(before)[::-1])).index(axis)
+    if node.op_type == "Unsqueeze":
+        added = graph.attribute(node, "axes") or graph.constant(node.inputs[1]).tolist()  # type: ignore[union-attr]
+        return [i for i in range(after) if i not in {j % after for j in added}][axis]
+    in_front = sum(i < axis for i in _axes_taken(node))
+    if not in_front or before == after:
+        return axis
+    return axis + after - before if node.op_type in ("Gather", "GatherND") else axis - in_front
+
+
+def _resize(model: ir.Model, node: ir.Node, axis: int, n_outputs: int) -> None:
+    """Change the constant sizes of a Resize to the new number of outputs."""
+    sizes = graph.constant(node.inputs[3]) if len(node.inputs) > 3 else None
+    if sizes is not None and len(sizes) > axis:
+        changed = np.array([*sizes[:axis], n_outputs, *sizes[axis + 1 :]], np.int64)
+        node.replace_input_with(3, _initializer(model, "head.sizes", changed))
 
 
 def _is_wide(value: ir.Value | None) -> bool:

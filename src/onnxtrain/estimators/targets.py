@@ -19,6 +19,7 @@ from onnxtrain.errors import DataError, ModelError, ParameterError
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, OnnxModel, is_onnx
 from onnxtrain.estimators.validation import check_domain, check_target, warn_of_lost_targets
 from onnxtrain.losses.link import OF_CLASSES
+from onnxtrain.losses.outputs import choose_output
 from onnxtrain.training.model import TrainableModel
 
 if TYPE_CHECKING:
@@ -240,19 +241,26 @@ def check_class_axis(model: TrainableModel, class_axis: int) -> None:
 
 
 def _rank(onx: OnnxModel, output: int | str | None) -> int:
-    """Return the number of axes of an output, declared or inferred; 2 if unknown."""
+    """Return the number of axes of an output, declared or inferred, or of the scores behind labels; 2 if unknown."""
     proto = graph.read(onx)
+    if found := _declared_rank(proto, output):
+        return found
     with graph.as_model_error("Shapes cannot be inferred"):
-        return _declared_rank(proto, output) or _declared_rank(graph.infer_shapes(proto), output) or 2
+        inferred = graph.infer_shapes(proto)
+    if found := _declared_rank(inferred, output):
+        return found
+    with suppress(ModelError):
+        return graph.rank(choose_output(graph.reload(inferred), output, labels=True)) or 2
+    return 2
 
 
 def _declared_rank(proto: onnx.ModelProto, output: int | str | None) -> int | None:
+    """Return the number of axes of the floating-point outputs, or of a chosen one; None if it is unknown."""
     outputs = list(proto.graph.output)
     if isinstance(output, str):
-        chosen = [v for v in outputs if v.name == output]
-    elif output is None:
-        chosen = [v for v in outputs if v.type.tensor_type.elem_type in graph.FLOATS]
-    else:
-        chosen = outputs[output : output + 1 or None]
-    ranks = {len(v.type.tensor_type.shape.dim) for v in chosen if v.type.tensor_type.HasField("shape")}
+        outputs = [v for v in outputs if v.name == output]
+    elif output is not None:
+        outputs = outputs[output : output + 1 or None]
+    types = [v.type.tensor_type for v in outputs]
+    ranks = {len(t.shape.dim) for t in types if t.elem_type in graph.FLOATS and t.HasField("shape")}
     return ranks.pop() if len(ranks) == 1 else None

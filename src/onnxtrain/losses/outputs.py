@@ -138,7 +138,8 @@ def _largest_of(node: ir.Node) -> ir.Value | None:
     x, *k = node.inputs
     along = node.attributes.get_int("axis", 0 if node.op_type == "ArgMax" else -1)
     first = node.attributes.get_int("largest", 1) == 1 and all(v is not None and constant(v) == 1 for v in k)
-    return x if x is not None and rank(x) == 2 and along in (1, -1) and first else None
+    n_axes = 0 if x is None else rank(x) or 0
+    return x if n_axes > 1 and along % n_axes and first else None
 
 
 def _compared(node: ir.Node) -> ir.Value | None:
