@@ -487,3 +487,44 @@ def test_nodes_of_the_body_are_byte_for_byte_those_of_the_file():
     adapted = OrtGradientClassifier(onx, weights_to_train=LoRA(rank=1, weights="V", merge=False), max_iter=1)
     kept = adapted.fit(np.eye(4), [0, 1, 0, 1]).get_trained_onnx()
     assert [node.SerializeToString() for node in kept.graph.node[: len(body)]] == body
+
+
+#: A network with one branch for each rate of a fixed input, as Silero's detector of voice has.
+BRANCHES = onnx.parser.parse_model("""
+    <ir_version: 8, opset_import: ["" : 17]>
+    network (float[N,4] X, int64 rate) => (float[N,2] Y)
+    <float[4,3] W = {1,2,3,4,5,6,7,8,9,10,11,12}, float[3,2] V = {1,2,3,4,5,6}, int64 high = {16000}>
+    {
+        h = MatMul(X, W)
+        is_high = Equal(rate, high)
+        Y = If (is_high) <
+            then_branch = fast () => (float[N,2] y) { r = Relu(h)  y = MatMul(r, V) },
+            else_branch = slow () => (float[N,2] y) { t = Tanh(h)  y = MatMul(t, V) }
+        >
+    }""")
+
+
+def test_a_new_head_is_put_into_the_branch_that_a_fixed_input_chooses():
+    X, scores = images()
+    given = OrtGradientClassifier(BRANCHES, head="new", inputs={"rate": 16000}, max_iter=3, random_state=0)
+    trained = given.fit({"X": X}, scores.argmax(axis=1)).get_trained_onnx()
+    assert [i.name for i in trained.graph.input] == ["X", "rate"]
+    values = initializers(trained)
+    expected = np.maximum(X @ values["W"], 0) @ values["head.weight"] + values["head.bias"]
+    for feeds in ({"X": X}, {"X": X, "rate": np.array(16000)}):
+        np.testing.assert_allclose(run(trained, feeds)[0], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("n_lengths", ["3", "r"], ids=["known rank", "unknown rank"])
+def test_features_have_the_axis_in_which_the_next_layer_takes_them(n_lengths):
+    onx = onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["" : 17]> network (float[N,4] X, int64[{n_lengths}] lengths) => (float[N,2,k] Y)
+        <float[4,12] W = {{1,2,3,4,5,6,7,8,9,10,11,12,1,2,3,4,5,6,7,8,9,10,11,12,1,2,3,4,5,6,7,8,9,10,11,12,1,2,3,4,5,6,
+         7,8,9,10,11,12}}, float[2,3,1] V = {{1,2,3,4,5,6}}>
+        {{ h = MatMul(X, W)  f = Reshape(h, lengths)  Y = Conv(f, V) }}""")
+    X = np.random.default_rng(0).normal(size=(5, 4)).astype(np.float32)
+    changed = with_new_head(onx, 2, features="f", random_state=0)
+    values = initializers(changed)
+    pooled = (X @ values["W"]).reshape(5, 3, 4).mean(axis=2)
+    found = run(changed, {"X": X, "lengths": np.array([5, 3, 4])})[0]
+    np.testing.assert_allclose(found, pooled @ values["head.weight"], rtol=1e-5)

@@ -11,6 +11,7 @@ import pytest
 from onnxtrain import OrtGradientRegressor
 from onnxtrain.convert.padding import padding_rows
 from onnxtrain.errors import ModelError
+from onnxtrain.runtime.session import run
 
 rng = np.random.default_rng(0)
 X, Y = (rng.normal(size=(20, 3)).astype(np.float32) for _ in range(2))
@@ -429,6 +430,18 @@ def test_the_file_keeps_copies_of_what_was_not_trained(trained, copies):
     assert sum(node.op_type == "Identity" for node in found.graph.node) == copies
     again = OrtGradientRegressor(found, max_iter=1, learning_rate=1e-30, solver="sgd").fit(X, Y)
     np.testing.assert_allclose(again.predict(X), model.predict(X), rtol=1e-5, atol=1e-6)
+
+
+def test_an_intercept_of_a_layer_that_is_used_twice_is_added_once():
+    code = "A = Gemm(X, W, o) B = Gemm(A, V, o) C = Gemm(B, W, o) Y = Gemm(C, V, o)"
+    onx = network(code, producer="tf2onnx", W=W / 3, V=V / 3, o=ZEROS)
+    model = fitted(onx)
+    assert len(model.weights_) == 4
+    found = model.get_trained_onnx()
+    assert [w.name for w in found.graph.initializer] == ["W", "V", "o", "o_1"]
+    assert [node.input[2] for node in found.graph.node] == ["o", "o_1", "o", "o_1"]
+    assert found.opset_import == onx.opset_import
+    np.testing.assert_allclose(run(found, {"X": X})[0], model.predict(X), rtol=1e-5, atol=1e-6)
 
 
 #: Matrices that show the operation that computed them, and matrices that do not.

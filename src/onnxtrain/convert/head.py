@@ -112,6 +112,8 @@ def with_new_head(
         cut = graph.find(known, features, "value")
         if not _has_features(cut):
             _infer_behind_fused(proto, cut)
+        if not _has_features(cut):
+            _take_shape_of_layer(cut)
         scores = _on_features(changed, cut, int(n_outputs), rng)
     return graph.with_nodes_of(_written(changed, cut, scores), proto)
 
@@ -430,6 +432,15 @@ def _infer_behind_fused(proto: onnx.ModelProto, features: ir.Value) -> None:
     features.type, features.shape = found.type, found.shape
 
 
+def _take_shape_of_layer(features: ir.Value) -> None:
+    """Set the shape of a value to that in which a convolution or a Gemm takes it."""
+    layers = [_as_layer(use.node) for use in features.uses() if use.idx == 0]
+    layer = next((found for found in layers if found is not None and found.product.op_type != "MatMul"), None)
+    if layer is not None:
+        open_axes = [None] * (layer.weight.ndim - 2)
+        features.shape = ir.Shape([None, layer.weight.shape[1 - layer.axis], *open_axes])
+
+
 def _pooled(model: ir.Model, features: ir.Value) -> ir.Value:
     """Return features as (n, p): the mean over all other axes."""
     n_axes = graph.rank(features)
@@ -452,7 +463,7 @@ def _pooled(model: ir.Model, features: ir.Value) -> ir.Value:
     return pooled
 
 
-#: The feature axis of the results of operators.
+#: The feature axis of the results of operators, and of their operands.
 _AXIS = dict.fromkeys(
     [
         *("Conv", "ConvTranspose", "FusedConv", "BatchNormalization", "InstanceNormalization", "GroupNormalization"),
@@ -463,12 +474,17 @@ _AXIS = dict.fromkeys(
 
 
 def _axis_of_features(value: ir.Value) -> int:
-    """Return the feature axis: that of the operator that computes them, through operators that keep all axes."""
+    """Return the feature axis: that of the operator that computes them, through operators that keep all axes.
+
+    If there is none, it is the axis in which the next operator takes them.
+    """
     n_axes = len(value.shape)  # type: ignore[arg-type]
     node = value.producer()
     while node is not None and node.op_type not in _AXIS:
         node = next((x.producer() for x in node.inputs if x is not None and graph.alike(x, node.outputs[0])), None)
-    axis = (1 if n_axes > 3 else -1) if node is None else _AXIS[node.op_type]
+    taking = [use.node.op_type for use in value.uses() if use.idx == 0 and use.node.op_type in _AXIS]
+    kind = next(iter(taking), "") if node is None else node.op_type
+    axis = _AXIS.get(kind, 1 if n_axes > 3 else -1)
     return axis % n_axes
 
 

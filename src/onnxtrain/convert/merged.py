@@ -286,7 +286,7 @@ def separate_in_file(changed: onnx.ModelProto, trained: onnx.ModelProto, weights
             shared = holders.get(before) if own else None
             if shared is not None and tuple(shared.dims) == added[name]:
                 node.input[i] = name
-                holders[name] = _added(changed, shared, name)
+                holders[name] = holders.get(name) or _added(changed, shared, name)
 
 
 def with_trained_copies(onx: onnx.ModelProto, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:

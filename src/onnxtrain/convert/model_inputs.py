@@ -136,6 +136,18 @@ class Entrance:
         changed.graph.initializer.extend(onnx.numpy_helper.from_array(x, name) for name, x in self.fixed.items())
         return changed
 
+    def with_branches_taken(self, onx: graph.ModelLike) -> graph.ModelLike:
+        """Return a model in which the branch that the fixed values choose replaces each If of the main graph."""
+        proto = graph.read(onx)
+        if not self.fixed or not any(node.op_type == "If" for node in proto.graph.node):
+            return onx
+        known = self.with_defaults(onx)
+        assign(known.graph.input, [value for value in proto.graph.input if value.name not in self.fixed])
+        taken = graph.with_branches_taken(graph.inline_functions(known))
+        assign(taken.graph.input, proto.graph.input)
+        assign(taken.graph.initializer, [w for w in taken.graph.initializer if w.name not in self.fixed])
+        return taken
+
     def as_file(self, onx: onnx.ModelProto, trained: Collection[str]) -> onnx.ModelProto:
         """Return a model with defaults in the form for users, without the defaults whose length is the number of rows.
 

@@ -411,6 +411,7 @@ def _opened(
     """
     output, random_state = estimator.output, estimator._random_state
     if estimator.head == "new":
+        model = model if entrance is None else entrance.with_branches_taken(model)
         model, output = with_head(model, estimator._targets.n_outputs(rows.y), estimator.features, output, random_state)
     reading = _reading(estimator, rows, output)
     if is_onnx(model):

@@ -53,6 +53,7 @@ from onnxtrain.graph.model_io import (
     reload,
     save,
     set_outputs,
+    with_branches_taken,
     with_lengths,
 )
 from onnxtrain.graph.normalize import (
@@ -194,6 +195,7 @@ __all__ = [
     "unique_name",
     "value_like",
     "values_in",
+    "with_branches_taken",
     "with_lengths",
     "with_maps_of",
     "with_nodes_of",

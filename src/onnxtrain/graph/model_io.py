@@ -257,6 +257,15 @@ def load(onx: ModelLike) -> ir.Model:
         return model
 
 
+def with_branches_taken(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model, at its own opset, in which each If of the main graph with a known condition is its branch."""
+    with as_model_error("The branches of the model cannot be taken"):
+        model = infer(proto)
+        while take_known_branches(model):
+            model = infer(_without_inferred(ir.to_proto(model)))
+        return _without_inferred(ir.to_proto(model))
+
+
 def _spelled_out(model: ir.Model) -> bool:
     """Replace fused operators in place, keeping the outputs; return whether the model has changed."""
     names, weights = [str(y.name) for y in model.graph.outputs], set(model.graph.initializers.values())
