@@ -602,18 +602,25 @@ def test_padding_of_another_label_is_named(case):
 
 
 @pytest.mark.parametrize("lengths", [(N, T), (N, N)], ids=["", "as many steps as rows"])
-def test_the_first_axis_must_be_the_rows(lengths):
-    """A model that gives its steps first is refused, and the remedy works: a transposed result."""
+def test_the_first_axis_must_be_the_rows(lengths, tmp_path, monkeypatch):
+    """A model that gives its steps first is refused, and the remedies work: a transposed result."""
     x = rng.normal(size=(*lengths, P))
     y = rng.integers(0, K, lengths)
     inputs = f"double[n, t, {P}] X"
     time_first = model(f"double[t, n, {K}] Y", "Y = Transpose <perm = [1, 0, 2]> (Z)", inputs=inputs)
-    with pytest.raises(ModelError, match=r"the rows are on axis 1. .* batch_first=True .*result.transpose\(0, 1\)"):
+    with pytest.raises(
+        ModelError, match=r"the rows are on axis 1. .* batch_first=True .*result.transpose\(0, 1\)"
+    ) as e:
         OrtGradientClassifier(time_first, **STEPS).fit(x, y)
+    onnx.save(time_first, tmp_path / "model.onnx")
+    monkeypatch.chdir(tmp_path)
+    exec("\n".join(line[4:] for line in str(e.value).splitlines() if line.startswith("    ")), globals(), code := {})
+    changed = OrtGradientClassifier(code["estimator"], output=code["output"], **EXACT).fit(x, y)
     nodes = "Y = Transpose <perm = [1, 0, 2]> (Z) R = Transpose <perm = [1, 0, 2]> (Y)"
     tuned = OrtGradientClassifier(model(f"double[n, t, {K}] R", nodes, inputs=inputs), **EXACT).fit(x, y)
     same = OrtGradientClassifier(OPEN, **EXACT).fit(x, y)
     assert_allclose(tuned.weights_["W"], same.weights_["W"])
+    assert_allclose(changed.weights_["W"], same.weights_["W"])
 
 
 def test_one_label_a_row_by_features():

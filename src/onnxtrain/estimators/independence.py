@@ -37,6 +37,7 @@ def check_first_axis(model: TrainedModel, X: Features) -> tuple[int, ...]:
         rows_are = f", so the rows are on axis {moved[0]}" if len(moved) == 1 else ""
         remedy = (
             "Export the model with batch_first=True in its recurrent layers, or let it return result.transpose(0, 1)."
+            + (_turned(output, len(one), moved[0]) if len(moved) == 1 else "")
             if len(one) == len(two)
             else "A Squeeze removes the axis of a single row. Export the model with the axis in squeeze(axis)."
         )
@@ -45,6 +46,19 @@ def check_first_axis(model: TrainedModel, X: Features) -> tuple[int, ...]:
             f"for two{rows_are}. {remedy}"
         )
     return one
+
+
+def _turned(output: str, n_axes: int, axis: int) -> str:
+    """Return the code that adds an output with the rows first to a file."""
+    perm = [axis, *(i for i in range(n_axes) if i != axis)]
+    return (
+        " To change the file instead:\n"
+        '    onx = onnx.load("model.onnx")\n'
+        f'    node = onnx.helper.make_node("Transpose", [{output!r}], ["rows_first"], perm={perm})\n'
+        "    onx.graph.node.append(node)\n"
+        '    onx.graph.output.append(onnx.helper.make_empty_tensor_value_info("rows_first"))\n'
+        '    estimator, output = onx, "rows_first"'
+    )
 
 
 def _shape_on(model: TrainedModel, X: Features) -> tuple[int, ...]:
