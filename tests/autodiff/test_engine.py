@@ -9,7 +9,7 @@ import onnx_ir as ir
 import pytest
 
 from onnxtrain import graph as graphs
-from onnxtrain.autodiff import backpropagate, blocking, dependents, gradient_rule, no_gradient
+from onnxtrain.autodiff import active_values, backpropagate, blocking, gradient_rule, no_gradient
 from onnxtrain.autodiff.engine import _path, sources
 from onnxtrain.autodiff.registry import RULES, derivative_of
 from onnxtrain.errors import GradientError, ModelError
@@ -156,7 +156,7 @@ def test_operands_of_a_graph_inside():
     (node,) = [n for n in model.graph if n.op_type == "If"]
     assert [v.name for v in captured(node)] == ["X", "A", "C"]
     assert [v.name for v in operands(node)] == ["C", "X", "A", "C"]
-    assert dependents(list(model.graph), [model.graph.inputs[1]]) >= set(node.outputs)
+    assert active_values(list(model.graph), [model.graph.inputs[1]]) >= set(node.outputs)
 
 
 def test_sources_stop_at_operators_without_a_derivative():

@@ -49,7 +49,7 @@ def backpropagate(
         the node, the path from it to the output and the remedy.
     """
     wrt = list(wrt)
-    active = dependents(nodes, wrt)
+    active = active_values(nodes, wrt)
     contributions: dict[ir.Value, list[ir.Value]] = {
         value: [incoming] for value, incoming in dy.items() if value in active
     }
@@ -83,7 +83,7 @@ def _without_values(wrt: Iterable[ir.Value]) -> Iterator[None]:
             w.const_value = value
 
 
-def dependents(nodes: Iterable[ir.Node], wrt: Iterable[ir.Value]) -> set[ir.Value]:
+def active_values(nodes: Iterable[ir.Node], wrt: Iterable[ir.Value]) -> set[ir.Value]:
     """Return the values whose derivative with respect to `wrt` may be nonzero.
 
     Integers other than the results of QuantizeLinear, booleans, outputs of non-differentiable operators and values
@@ -95,7 +95,7 @@ def dependents(nodes: Iterable[ir.Node], wrt: Iterable[ir.Value]) -> set[ir.Valu
 
 
 def sources(nodes: Iterable[ir.Node], *values: ir.Value) -> set[ir.Value]:
-    """Return the values with respect to which one of `values` may have a derivative: see :func:`dependents`."""
+    """Return the values with respect to which one of `values` may have a derivative: see :func:`active_values`."""
     return flow.ancestors(values, {node: _real_operands(node) for node in nodes if not _is_flat(node)})
 
 
