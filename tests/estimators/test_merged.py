@@ -475,6 +475,11 @@ FIXED = {
     "a graph, normalized by columns": GRAPH / GRAPH.sum(axis=0),
     "a graph, normalized by both": GRAPH / np.sqrt(np.outer(GRAPH.sum(axis=0), GRAPH.sum(axis=0))),
     "a filter": np.array([[1, 0, -1], [2, 0, -2], [1, 0, -1]], np.float32),
+    "colors as brightness and differences": np.array(
+        [[0.299, 0.587, 0.114], [-0.1687361, -0.3312639, 0.5], [0.5, -0.4186879, -0.0813121]]
+    ),
+    "numbers of few digits": np.array([[0.625, 0.8125, 1.4375], [1.875, 2.0625, 1.4375], [0.3, 0.59, 0.11]]),
+    "a permutation": np.eye(3)[[1, 2, 0]],
 }
 
 #: Positions of a transformer, (8, 3).
@@ -585,6 +590,70 @@ LACKING = {
         )
         for name, array in FIXED.items()
     },
+    **{
+        f"by the name {name}": (
+            network(f"A = MatMul(X, W) B = Tanh(A) C = Mul(B, {name}) Y = MatMul(C, U)", W=W, U=U, **{name: V[0]}),
+            rf"^{name} may be buffers, .* set weights_to_train=\['-{name}'\]",
+        )
+        for name in ("queue", "x_std", "log_prior", "ema_mu")
+    },
+    "statistics of the rows": (
+        network("A = Sub(X, a) B = Mul(A, s) Y = MatMul(B, W)", a=V[0], s=V[1], W=W),
+        r"^a, s may be buffers, .* set weights_to_train=\['-a', '-s'\]",
+    ),
+    "bounds of the rows": (
+        network("r = Sub(b, a) A = Sub(X, a) B = Div(A, r) Y = MatMul(B, W)", a=V[0], b=V[0] + 2, W=W),
+        r"^a, b may be buffers, .* set weights_to_train=\['-a', '-b'\]",
+    ),
+    "statistics of the target": (
+        network("A = MatMul(X, W) B = Add(A, i) C = Mul(B, s) Y = Add(C, m)", W=W, i=V[0], s=V[1], m=V[2]),
+        r"^s, m may be buffers, .* set weights_to_train=\['-s', '-m'\]",
+    ),
+    "random frequencies": (
+        network("A = MatMul(X, F) S = Sin(A) C = Cos(A) H = Add(S, C) Y = MatMul(H, W)", F=U, W=W),
+        r"^F may be buffers, .* set weights_to_train=\['-F'\]",
+    ),
+    "positions that may be trained": (
+        network(
+            'A = MatMul(X, W) Q = MatMul(A, "p.weight") Y = Tanh(Q)', **{"W": np.resize(W, (3, 8)), "p.weight": SINES}
+        ),
+        r"^p\.weight have equal steps or sines .* list them in weights_to_train ",
+    ),
+    "a function of the result": (
+        network('A = MatMul(X, W) E = Exp("onnx::Exp_3") Y = Mul(A, E)', **{"W": W, "onnx::Exp_3": ZEROS}),
+        r"computed onnx::Exp_3, perhaps as -2 w .*do_constant_folding=False\) to keep ",
+    ),
+    "BatchNormalization without a scale": (
+        of_dynamo("Y = MatMul(X, W)", "W bn.running_var", {"Y": ("", "linear.default](args = (%X, %p_W))")}, W=W),
+        r"folded BatchNormalization into the preceding layers: ",
+    ),
+    "a result that equals a parameter": (
+        of_dynamo(
+            "A = Mul(X, a) B = Tanh(A) C = Mul(B, a) Y = MatMul(C, W)",
+            "a W",
+            {
+                "A": ("", "mul.Tensor](args = (%X, %p_a))"),
+                "C": ("", "mul.Tensor](args = (%B, %reciprocal))"),
+                "Y": ("", "matmul.default](args = (%C, %p_W))"),
+            },
+            a=1 + ZEROS,
+            W=W,
+        ),
+        r"left out a\. .*results that equal a parameter",
+    ),
+    "a parameter of frequencies": (
+        of_dynamo(
+            "A = MatMul(X, F) S = Sin(A) C = Cos(A) H = Add(S, C) Y = MatMul(H, W)",
+            "F W",
+            {
+                "A": ("", "matmul.default](args = (%X, %p_F))"),
+                "Y": ("", "matmul.default](args = (%H, %p_W))"),
+            },
+            F=U,
+            W=W,
+        ),
+        r"^F may be frozen in PyTorch, .* set weights_to_train=\['-F'\]",
+    ),
     "polynomials in rows": (
         network("A = MatMul(X, P) B = Tanh(A) Y = MatMul(B, W)", P=POLYNOMIALS, W=np.resize(W, (5, 3))),
         r"^P may be buffers, ",
@@ -615,7 +684,7 @@ LACKING = {
             g=np.linspace(0, 1, 6, dtype=np.float32),
             V=np.resize(U, (6, 3)),
         ),
-        r"^g have equal steps like a fixed grid, and are not trained\. .* list them in weights_to_train ",
+        r"^g have equal steps or sines .*, and are not trained\. .* list them in weights_to_train ",
     ),
     **{
         f"positions that may be frozen, of {len(shape)} axes": (
@@ -630,7 +699,7 @@ LACKING = {
                 W=np.concatenate([W, U, V[:, :2]], axis=1) / 9,
                 P=SINES.reshape(shape),
             ),
-            r"^P may be frozen in PyTorch: .* set weights_to_train=\['-P'\]\.",
+            r"^P may be frozen in PyTorch, .* set weights_to_train=\['-P'\]\.",
         )
         for shape in ((8, 3), (1, 8, 3))
     },
@@ -724,6 +793,7 @@ def test_what_the_exporter_left_out_is_named(name):
 #: A value that the exporter folded from f.weight by moving its elements, and all values from which it was folded.
 MOVED = {
     "a weight in the shape of rows": ("val_8", ["f.weight", "tanh", "val_1", "x"]),
+    "one and a weight": ("add_4", ["f.weight", "val_1", "scalar_tensor_default_1"]),
     "an embedding at the positions arange + offset": ("embedding_1", ["f.weight", "add_4", "arange", "unsqueeze"]),
 }
 
@@ -755,9 +825,35 @@ def test_transposed_kernels_of_keras_are_no_products():
 
 
 @pytest.mark.filterwarnings("error", "ignore:.*max_iter")
-@pytest.mark.parametrize("array", [W, np.eye(3, dtype=np.float32), 1 + ZEROS * W], ids=["random", "identity", "ones"])
+@pytest.mark.parametrize(
+    "array",
+    [W, np.eye(3, dtype=np.float32), 1 + ZEROS * W, np.eye(3) * 0.85 + 0.05, np.sign(W)],
+    ids=["random", "identity", "ones", "cross-stitch", "signs"],
+)
 def test_initial_weights_are_no_constants(array):
     fitted(network("A = MatMul(X, W) B = Tanh(A) Y = MatMul(B, U)", W=W, U=array))
+
+
+#: Parameters that resemble buffers.
+PARAMETERS = {
+    "a name before a weight": network(
+        'A = MatMul(X, "f.center") B = Tanh(A) Y = MatMul(B, "f.weight")', **{"f.center": U, "f.weight": W}
+    ),
+    "the deviation of a policy": network("A = MatMul(X, W) B = Exp(log_std) Y = Mul(A, B)", W=W, log_std=ZEROS - 0.3),
+    "a shift and a scale of activations": network(
+        "A = Add(X, a) E = Exp(s) B = Mul(A, E) Y = MatMul(B, W)", a=V[0], s=V[1] / 9, W=W
+    ),
+    "a scale without an intercept": network("A = MatMul(X, W) C = Mul(A, s) Y = Add(C, b)", W=W, s=V[1], b=V[2]),
+    "frequencies with phases": network(
+        "A = MatMul(X, F) B = Add(A, p) S = Sin(B) C = Cos(B) H = Add(S, C) Y = MatMul(H, W)", F=U, p=V[0], W=W
+    ),
+}
+
+
+@pytest.mark.filterwarnings("error", "ignore:.*max_iter")
+@pytest.mark.parametrize("name", PARAMETERS)
+def test_parameters_that_resemble_buffers_are_not_named(name):
+    fitted(PARAMETERS[name])
 
 
 #: What the second layer of LINEAR takes, the module's parameters, and the weights that the fit has.

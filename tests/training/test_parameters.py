@@ -24,6 +24,12 @@ def waves(n, d):
     return np.stack([np.sin(angle), np.cos(angle)], axis=-1).reshape(n, 2 * d)
 
 
+def sines_of_grid(n):
+    """Return the sines of the positions (n * n, 8) of a grid: those along one axis, and those along the other one."""
+    angles = [np.outer(positions, [1, 0.1]) for positions in np.indices((n, n)).reshape(2, -1)]
+    return np.concatenate([f(a) for a in angles for f in (np.sin, np.cos)], axis=1)
+
+
 def causal(n, value):
     return np.triu(np.full((n, n), value), 1)
 
@@ -212,6 +218,21 @@ ROWS = {
         {"table": waves(8, 2).T, "V": normal(8, 1)},
         {"table"},
     ),
+    "sines of positions, shifted and scaled": (
+        "Z = Add(X, table) F = Flatten(Z) Y = MatMul(F, V)",
+        {"table": 0.3 * waves(8, 3) + 0.1, "V": normal(48, 1)},
+        {"table"},
+    ),
+    "sines of a grid, after zeros": (
+        "Z = Add(X, table) F = Flatten(Z) Y = MatMul(F, V)",
+        {"table": np.concatenate([np.zeros((1, 8)), sines_of_grid(3)]), "V": normal(80, 1)},
+        {"table"},
+    ),
+    "a position bias that is linear in the distance": (
+        "A = MatMul(X, W) B = Add(A, bias) S = Softmax(B) F = Flatten(S) Y = MatMul(F, V)",
+        {"W": normal(4, 5), "bias": -np.abs(np.arange(5)[:, None] - np.arange(5)) / 8, "V": normal(25, 1)},
+        {"bias"},
+    ),
     "learned positions": (
         "Z = Add(X, table) F = Flatten(Z) Y = MatMul(F, V)",
         {"table": normal(8, 6) / 3, "V": normal(48, 1)},
@@ -288,6 +309,8 @@ ROWS = {
 #: Inputs of other shapes than (N, 4).
 SHAPES = {
     "sines of positions": "N,8,6",
+    "sines of positions, shifted and scaled": "N,8,6",
+    "sines of a grid, after zeros": "N,10,8",
     "learned positions": "N,8,6",
     "positions not yet learned": "N,8,6",
     "frequencies": "N,1",

@@ -53,6 +53,13 @@ _AFFINE = re.compile(r"aten\.(linear|addmm|conv\w*)\.")
 #: Operations of PyTorch whose first operand is added last: addmm(b, x, w) is x w + b.
 _ADDED_LAST = re.compile(r"aten\.b?add\w+\.")
 
+#: Names of operations that only move elements, so that gradients stay those of the parameter; val_1 is a constant.
+MOVES = re.compile(
+    r"(val|view|reshape|t|transpose|permute|movedim|flatten|unflatten|unsqueeze|squeeze|expand|cat|stack|concat|slice|"
+    r"select|split\w*|chunk|getitem|unbind|clone|contiguous|alias|detach|_to_copy|to|tile|repeat|index\w*|embedding|"
+    r"gather|arange|zeros)(_\d+)*"
+)
+
 #: PyTorch operations that take a list of tensors; other lists are sizes.
 _JOINED = re.compile(r"aten\.(cat|stack)\.")
 
@@ -271,6 +278,8 @@ def _names(
     if len(missing) >= len(sources) or module.takes_known(operation):
         return missing
     absent = tuple(a for a in operation.args if a not in module.made and a not in module.known)
+    if not all(map(MOVES.fullmatch, absent)):
+        return missing
     found = (views.parameter(source, absent, operation.module) for source in sources)
     return [name for name in found if name is not None]
 

@@ -6,11 +6,13 @@ import re
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
+import numpy as np
 import onnx
 
 from onnxtrain import graph
-from onnxtrain.convert.dynamo import Module, Taken, held_by_module, holder_of, taken_by_nodes
+from onnxtrain.convert.dynamo import MOVES, Module, Taken, held_by_module, holder_of, taken_by_nodes
 from onnxtrain.convert.fixed_values import are_even_steps, are_sines, may_be_constant, may_be_result
+from onnxtrain.convert.likely_buffers import factors_of_angles, factors_of_waves, likely_buffers
 from onnxtrain.convert.merged import ambiguous_copies, begins_so
 from onnxtrain.convert.padding import padding_rows
 from onnxtrain.convert.tied_weights import folded_from, is_computed
@@ -18,12 +20,17 @@ from onnxtrain.convert.tied_weights import folded_from, is_computed
 #: Sums and products that the optimizer drops if the other operand is the scalar 0 or 1.
 _ARITHMETIC = re.compile(r"(add|sub|mul|div)(_\d+)?")
 
-#: Names of operations that only move elements, so that gradients stay those of the parameter; val_1 is a constant.
-_MOVES = re.compile(
-    r"(val|view|reshape|t|transpose|permute|movedim|flatten|unflatten|unsqueeze|squeeze|expand|cat|stack|concat|slice|"
-    r"select|split\w*|chunk|getitem|unbind|clone|contiguous|alias|detach|_to_copy|to|tile|repeat|index\w*|embedding|"
-    r"gather|arange|zeros)(_\d+)*"
+#: Names of functions of the elements.
+_FUNCTION = re.compile(
+    r"(abs|add|div|exp|log|mul|neg|pow|reciprocal|rsqrt|rsub|sigmoid|softplus|sqrt|square|sub|tanh)(_\d+)?"
 )
+
+#: Functions of the elements that torch.onnx.export(dynamo=False) does not fold.
+_ELEMENTWISE = ("Abs", "Clip", "Exp", "Log", "Reciprocal", "Relu", "Sigmoid", "Softplus", "Tanh")
+
+#: Names of sums, and of the constants of a module's code.
+_SUM = re.compile(r"(add|sub|rsub)(_\d+)?")
+_CONSTANT = re.compile(r"(val|scalar_tensor_default)(_\d+)?")
 
 #: Operations that read some elements of a parameter.
 _PART = re.compile(r"(select|slice|getitem|index\w*|narrow|unbind|split\w*|chunk)(_\d+)*")
@@ -52,7 +59,7 @@ def remarks(onx: onnx.ModelProto, trained: Collection[str], others: Collection[s
     if onx.producer_name != "pytorch":
         return []
     module = Module(onx)
-    return [*_on_dynamo(module, trained), *_on_script(onx, module, trained, others)]
+    return [*_on_dynamo(onx, module, trained), *_on_script(onx, module, trained, others)]
 
 
 def remedy_of_faulty_file(onx: onnx.ModelProto, error: str) -> str:
@@ -65,7 +72,7 @@ def remedy_of_faulty_file(onx: onnx.ModelProto, error: str) -> str:
     )
 
 
-def _on_dynamo(module: Module, trained: Collection[str]) -> list[str]:
+def _on_dynamo(onx: onnx.ModelProto, module: Module, trained: Collection[str]) -> list[str]:
     """Return the warnings for a file of torch.onnx.export(dynamo=True), from its records of the module."""
     found = []
     taken = taken_by_nodes(module)
@@ -73,8 +80,9 @@ def _on_dynamo(module: Module, trained: Collection[str]) -> list[str]:
     if lost := _left_out(module, taken, layers):
         found.append(
             f"PyTorch's exporter left out {_some(lost)}. It drops sums with 0, products with 1, layers that start "
-            "equal and take the same rows, and views of parameters that start equal, but PyTorch trains these "
-            "parameters. Use torch.onnx.export(..., dynamo=True, optimize=False) to keep them."
+            "equal and take the same rows, views of parameters that start equal, and results that equal a parameter, "
+            "but PyTorch trains these parameters. Use torch.onnx.export(..., dynamo=True, optimize=False) to keep "
+            "them."
         )
     if layers:
         found.append(
@@ -88,19 +96,27 @@ def _on_dynamo(module: Module, trained: Collection[str]) -> list[str]:
             "trained, not the parameters behind them. Use torch.onnx.export(..., dynamo=True, optimize=False) to keep "
             "the parameters."
         )
-    if tables := [x for x in module.initializers if x in trained and _is_table_of_sines(module, x)]:
+    if frozen := [x for x in _frozen(onx, module) if x in trained]:
         found.append(
-            f"{_some(tables)} may be frozen in PyTorch: the values are tables of sines. They are trained here, "
-            "because the file does not record requires_grad=False. If they are frozen, set "
-            f"weights_to_train={[f'-{name}' for name in tables]}."
+            f"{_some(frozen)} may be frozen in PyTorch, as tables of sines, fixed filters of convolutions, and random "
+            "frequencies of sines and cosines often are. They are trained here, because the file does not record "
+            f"requires_grad=False. If they are frozen, set weights_to_train={[f'-{name}' for name in frozen]}."
         )
     return found
 
 
-def _is_table_of_sines(module: Module, name: str) -> bool:
-    """Whether an initializer is a parameter, or read from one, and its values are a table of sines."""
-    kinds = {module.held[origin][1] for origin in module.origins(name) & module.held.keys()}
-    return "PARAMETER" in kinds and are_sines(graph.array_of(module.initializers[name]).squeeze())
+def _frozen(onx: onnx.ModelProto, module: Module) -> list[str]:
+    """Return the parameters, or parts of them, that have the values or the place of a fixed array."""
+    waves = factors_of_waves(onx) if module.held else set()
+    filters = {node.input[1] for node in module.nodes if node.op_type == "Conv"}
+    found = []
+    for name, i in module.initializers.items():
+        array = graph.array_of(i)
+        fixed = name in waves or are_sines(array.squeeze()) or (name in filters and may_be_constant(array))
+        kinds = {module.held[origin][1] for origin in module.origins(name) & module.held.keys()}
+        if fixed and "PARAMETER" in kinds:
+            found.append(name)
+    return found
 
 
 def _on_script(onx: onnx.ModelProto, module: Module, trained: Collection[str], others: Collection[str]) -> list[str]:
@@ -153,7 +169,13 @@ def _on_results(onx: onnx.ModelProto, trained: Collection[str]) -> list[str]:
             "a parameter, according to their values. The results are trained here, but PyTorch trains the parameter. "
             "Use torch.onnx.export(..., dynamo=False, do_constant_folding=False) to keep the parameter."
         )
-    factors = _factors_of_angles(onx)
+    if scaled := _vectors_of_functions(onx, computed):
+        found.append(
+            f"PyTorch's exporter computed {_some(scaled)}, perhaps as -2 w from a parameter w, and a function follows. "
+            "The result is trained here, but PyTorch trains w. Use torch.onnx.export(..., dynamo=False, "
+            "do_constant_folding=False) to keep the parameter."
+        )
+    factors = factors_of_angles(onx)
     if angles := [name for name in computed if name in factors]:
         found.append(
             f"PyTorch's exporter computed {_some(angles)}, whose products with the rows are angles of sines, perhaps "
@@ -161,6 +183,12 @@ def _on_results(onx: onnx.ModelProto, trained: Collection[str]) -> list[str]:
             "..., dynamo=False, do_constant_folding=False) to keep the parameter."
         )
     return found
+
+
+def _vectors_of_functions(onx: onnx.ModelProto, computed: Mapping[str, onnx.TensorProto]) -> list[str]:
+    """Return the computed vectors of which a function is taken; views for broadcasting have more axes."""
+    taken = {n.input[0] for n in onx.graph.node if n.op_type in _ELEMENTWISE}
+    return [name for name, i in computed.items() if len(i.dims) == 1 and name in taken]
 
 
 def _floats(onx: onnx.ModelProto, names: Collection[str]) -> dict[str, onnx.TensorProto]:
@@ -196,36 +224,31 @@ def _scales_of_normalizations(onx: onnx.ModelProto) -> set[str]:
     return found
 
 
-def _factors_of_angles(onx: onnx.ModelProto) -> set[str]:
-    """Return the operands of products of which only the sine and the cosine are used."""
-    readers: defaultdict[str, set[str]] = defaultdict(set)
-    for node in graph.nodes_in(onx.graph.node):
-        for x in node.input:
-            readers[x].add(node.op_type)
-    products = (n for n in onx.graph.node if n.op_type == "Mul")
-    return {x for n in products if readers[n.output[0]] and readers[n.output[0]] <= {"Sin", "Cos"} for x in n.input}
-
-
 def _on_buffers(onx: onnx.ModelProto, trained: Collection[str], others: Collection[str]) -> list[str]:
     """Return the warnings for values that may be buffers, or parameters, according to their values."""
     found = []
     named = {name: i for name, i in _floats(onx, others).items() if not is_computed(name)}
-    fixed = [x for x, i in named.items() if x in trained and may_be_constant(graph.array_of(i))]
+    fixed = [x for x in likely_buffers(onx) if x in trained]
     if fixed := [*fixed, *(x for x in _zeros_added_to_outputs(onx) if x in trained)]:
         found.append(
-            f"{_some(fixed)} may be buffers, according to their values, such as filters, grids, the matrix of a graph, "
-            "or zeros that are added to the output. They are trained here, because torch.onnx.export(..., "
-            "dynamo=False) does not record buffers. If they are buffers, set "
+            f"{_some(fixed)} may be buffers, according to their names, values or places, such as statistics, filters, "
+            "grids, the matrix of a graph, or zeros that are added to the output. They are trained here, because "
+            "torch.onnx.export(..., dynamo=False) does not record buffers. If they are buffers, set "
             f"weights_to_train={[f'-{name}' for name in fixed]}, or use torch.onnx.export(..., dynamo=True, "
             "optimize=False), whose file says so."
         )
-    if grids := [x for x, i in named.items() if x not in trained and are_even_steps(graph.array_of(i).squeeze())]:
+    if grids := [x for x, i in named.items() if x not in trained and _is_grid(x, graph.array_of(i).squeeze())]:
         found.append(
-            f"{_some(grids)} have equal steps like a fixed grid, and are not trained. If PyTorch trains them, list "
-            "them in weights_to_train along with the other weights, or use torch.onnx.export(..., dynamo=True, "
-            "optimize=False), whose file says so."
+            f"{_some(grids)} have equal steps or sines like a fixed grid or frozen positions, and are not trained. If "
+            "PyTorch trains them, list them in weights_to_train along with the other weights, or use "
+            "torch.onnx.export(..., dynamo=True, optimize=False), whose file says so."
         )
     return found
+
+
+def _is_grid(name: str, array: np.ndarray) -> bool:
+    """Whether an array is a grid, or the weight of a layer and a table of sines; buffers have other names."""
+    return are_even_steps(array) or (name.endswith(".weight") and are_sines(array))
 
 
 def _zeros_added_to_outputs(onx: onnx.ModelProto) -> list[str]:
@@ -260,7 +283,7 @@ def _left_out(module: Module, taken: Sequence[Taken], folded: Collection[str]) -
     names = {t.name for t in taken}
     untaken = [p for p in module.unmentioned if p not in tied and p not in names and holder_of(p) not in folded]
     absent = _absent_results(module)
-    equal = _parts_that_begin_equal(module, absent)
+    equal = [*_parts_that_begin_equal(module, absent), *_equal_to_results(module, absent)]
     twins = _twins(module, absent, dict.fromkeys(untaken) | {t.name: t.source for t in taken})
     if twins:
         return list(dict.fromkeys([*untaken, *twins, *equal]))
@@ -338,6 +361,17 @@ def _parts_that_begin_equal(module: Module, absent: Collection[str]) -> list[str
     return sorted({name for x in begun for name in module.origins(x) if name in module.held})
 
 
+def _equal_to_results(module: Module, absent: Collection[str]) -> list[str]:
+    """Return the parameters that stand in the file for results with equal values, as w for 1 / w where w is 1."""
+    found: dict[str, None] = {}
+    for operation in module.operations:
+        if any(map(_FUNCTION.fullmatch, operation.tensors.intersection(absent))):
+            taken = {x for node in operation.nodes for x in node.input if x in module.initializers}
+            others = {name for x in taken for name in module.origins(x)}.difference(operation.args)
+            found.update(dict.fromkeys(x for x in others if module.held.get(x, ("", ""))[1] == "PARAMETER"))
+    return [*found]
+
+
 def _takes_views_of_others(module: Module) -> set[str]:
     """Return the modules that take a view of another module's parameter instead of a view that the file lacks."""
     found = set()
@@ -356,7 +390,7 @@ def _folded_normalizations(module: Module, taken: Sequence[Taken]) -> list[str]:
     """Return the BatchNormalization layers that the exporter's optimizer folded into other layers."""
     layers = [name.removesuffix(".running_var") for name in module.held if name.endswith(".running_var")]
     gone = module.held.keys() - module.known - {t.name for t in taken}
-    return [layer for layer in layers if f"{layer}.weight" in module.held and f"{layer}.running_var" in gone]
+    return [layer for layer in layers if f"{layer}.running_var" in gone]
 
 
 def _computed_in_advance(module: Module) -> list[str]:
@@ -371,8 +405,16 @@ def _computed_in_advance(module: Module) -> list[str]:
         for name, sources in module.folded.items()
         if name in module.initializers
         and not parameters.isdisjoint(sources)
-        and not all(x in others or _MOVES.fullmatch(x) or _is_position(x, name, sources) for x in (name, *sources))
+        and not all(x in others or MOVES.fullmatch(x) or _is_position(x, name, sources) for x in (name, *sources))
+        and not _adds_constants(name, sources, parameters)
     ]
+
+
+def _adds_constants(name: str, sources: Collection[str], parameters: Collection[str]) -> bool:
+    """Whether a value is the sum of one parameter and constants, as 1 + w, which has the parameter's gradient."""
+    terms = [x for x in sources if x in parameters]
+    constants = (x for x in sources if x not in parameters)
+    return bool(len(terms) == 1 and _SUM.fullmatch(name) and all(map(_CONSTANT.fullmatch, constants)))
 
 
 def _is_position(value: str, name: str, sources: Collection[str]) -> bool:

@@ -27,8 +27,41 @@ _VALUES = 3
 
 
 def are_sines(array: np.ndarray) -> bool:
-    """Whether each column of a table, or each row, is a sine or a cosine of the position."""
-    return array.ndim == 2 and (_are_waves_of_rows(array) or _are_waves_of_rows(array.T))
+    """Whether each column of a table, or each row, is a sine or a cosine of the position.
+
+    The positions may lie in a grid, and the table may be shifted and scaled, as in PatchTST.
+    """
+    if array.ndim < 2:
+        return False
+    by_rows, by_columns = array.reshape(-1, array.shape[-1]), array.reshape(len(array), -1).T
+    waves = array.ndim == 2 and (_are_waves_of_rows(by_rows) or _are_waves_of_rows(by_columns))
+    return waves or _are_on_circles(by_rows) or _are_on_circles(by_columns)
+
+
+def _are_on_circles(table: np.ndarray) -> bool:
+    """Whether the columns are pairs (sine, cosine), which lie on one circle: p² + q² = 2 c (p + q) + d in each pair.
+
+    Codes write sines and cosines in turn, or in halves of the columns, of one block for each axis of a grid.
+    """
+    size = table.shape[1]
+    if size < 2 or size % 2:
+        return False
+    counts = dict.fromkeys(n for n in (1, 2, 3, size // 2) if size % (2 * n) == 0)
+    return any(_is_circle(table[:_SAMPLE], n) and _is_circle(table, n) for n in counts)
+
+
+def _is_circle(table: np.ndarray, n_blocks: int) -> bool:
+    rows = table[table.any(axis=1)]  # the row of a class token may be 0
+    if rows.size < 2 * _EQUATIONS:
+        return False
+    p, q = np.moveaxis(rows.reshape(len(rows), n_blocks, 2, -1).astype(np.float64), 2, 0).reshape(2, -1)
+    squares, terms = p * p + q * q, np.stack([p + q, np.ones_like(p)], axis=1)
+    found = np.linalg.lstsq(terms, squares, rcond=None)[0]
+    size = float(np.max(squares))
+    if not size or float(np.max(np.abs(terms @ found - squares))) > 1e-4 * size:
+        return False
+    magnitudes = np.unique(np.round(np.abs(rows) / size**0.5, 4))
+    return len(magnitudes) >= _EQUATIONS // 2  # signs and zeros lie on circles, too
 
 
 def _are_waves_of_rows(table: np.ndarray) -> bool:
@@ -115,28 +148,90 @@ def _is_grid(table: np.ndarray) -> bool:
     return bool((grows ^ stays).all() and once.all())
 
 
+def are_slopes(array: np.ndarray) -> bool:
+    """Whether a position bias (..., n, n) is linear in the distance of two positions, as in ALiBi."""
+    if array.ndim < 2 or array.shape[-1] < _STEPS or array.shape[-2] != array.shape[-1]:
+        return False
+    n, matrices = array.shape[-1], array.reshape(-1, *array.shape[-2:])
+    on_diagonal = np.arange(n)[:, None] == np.arange(1, n - 1)  # where the distance is 0
+    bends = np.abs(np.diff(matrices, n=2, axis=-1))[:, ~on_diagonal]
+    return bool(np.ptp(matrices[0]) > 0 and bends.max() <= 1e-5 * np.abs(matrices).max())
+
+
 def may_be_constant(array: np.ndarray) -> bool:
     """Whether an array has values of a fixed filter, a grid or the matrix of a graph, which no initial weights have.
 
-    These are equal steps, integers, entries of each row or column that are positive and add up to 1, and symmetric
-    matrices. Initial weights may be equal, or have one entry that is not 0 in each row, as an identity.
+    These are equal steps, integers, numbers of few digits, signs in a filter, permutations, rows or columns that add
+    up to 0 or 1, and symmetric matrices. Initial weights may be equal, have one value on the diagonal and another one
+    beside it, or have one entry that is not 0 in each row, as an identity.
     """
     if not array.size:
         return False
+    if _have_few_digits(array):
+        return True
     if array.size == max(array.shape, default=1):
         return are_even_steps(array.reshape(-1))
-    matrix = array.reshape(len(array), -1)
+    return _is_constant_matrix(array, array.reshape(len(array), -1))
+
+
+def _is_constant_matrix(array: np.ndarray, matrix: np.ndarray) -> bool:
+    """Whether an array of two or more axes has such values; `matrix` has its rows flattened."""
     some = matrix[:_SAMPLE, :_SAMPLE]
-    if np.ptp(some) == 0 or np.count_nonzero(matrix, axis=1).max() < 2:
+    if np.count_nonzero(matrix, axis=1).max() < 2:
+        return array.ndim == 2 and _is_permutation(matrix)
+    if np.ptp(some) == 0:
+        return False
+    if array.ndim > 2 and some.all() and np.ptp(np.abs(some)) == 0:
+        return bool(np.ptp(np.abs(matrix)) == 0)
+    if some.all() and len(np.unique(some)) < 3:
         return False
     if _has_even_steps(matrix) or _has_even_steps(matrix.T):
         return True
     if np.array_equal(some, np.rint(some)):
         return np.array_equal(matrix, np.rint(matrix))
-    if some.min() >= 0 and matrix.min() >= 0 and any(_are_ones(matrix.sum(axis, dtype=np.float64)) for axis in (0, 1)):
+    if _add_up(matrix) or _add_up(matrix.T):
         return True
     square = array.ndim == 2 and array.shape[0] == array.shape[1] > 2
     return square and np.array_equal(some, some.T) and np.array_equal(matrix, matrix.T)
+
+
+def _have_few_digits(array: np.ndarray) -> bool:
+    """Whether an array has three magnitudes or more, each a decimal of four digits or a multiple of 1 / 32.
+
+    One random float32 value in 3,000 is such a decimal.
+    """
+    values = np.unique(np.abs(array.reshape(-1)[:_SAMPLE]))
+    values = values[values > 0]
+    return len(values) >= _VALUES and _are_short(values) and _are_short(np.unique(np.abs(array[array != 0])))
+
+
+def _are_short(values: np.ndarray) -> bool:
+    if not np.isfinite(values).all():
+        return False
+    wide = values.astype(np.float64)
+    unit = 10.0 ** (np.floor(np.log10(wide)) - 3)
+    return bool(
+        ((wide * 32 == np.rint(wide * 32)) | ((np.rint(wide / unit) * unit).astype(values.dtype) == values)).all()
+    )
+
+
+def _is_permutation(matrix: np.ndarray) -> bool:
+    """Whether a matrix permutes columns; an identity may be an initial value."""
+    n = len(matrix)
+    ones = are_0_and_1(matrix) and bool((matrix.sum(axis=0) == 1).all())
+    return ones and matrix.shape == (n, n) and not np.array_equal(matrix, np.eye(n))
+
+
+def _add_up(matrix: np.ndarray) -> bool:
+    """Whether each row of a matrix adds up to 0 or 1."""
+    return matrix.shape[1] > 2 and _sums_are_0_or_1(matrix[:_SAMPLE]) and _sums_are_0_or_1(matrix)
+
+
+def _sums_are_0_or_1(rows: np.ndarray) -> bool:
+    sums, size = rows.sum(axis=1, dtype=np.float64), np.abs(rows).sum(axis=1, dtype=np.float64)
+    used = size > 0
+    near = np.minimum(np.abs(sums), np.abs(sums - 1)) <= 1e-5 * np.minimum(size, 1)
+    return bool(used.sum() > 1 and near[used].all())
 
 
 def may_be_result(array: np.ndarray) -> bool:

@@ -27,6 +27,7 @@ from onnxtrain.convert.fixed_values import (
     are_coordinates,
     are_frequencies,
     are_sines,
+    are_slopes,
 )
 from onnxtrain.convert.tied_weights import folded_from, is_computed
 
@@ -458,6 +459,7 @@ _FIXED: tuple[tuple[Callable[[np.ndarray], bool], Callable[[ir.Node], bool]], ..
     (are_centers, lambda node: node.op_type == "Sub"),
     (are_sines, lambda node: True),
     (are_coordinates, lambda node: True),
+    (are_slopes, _masks_softmax),
 )
 
 #: The criteria of a buffer, of which one suffices.

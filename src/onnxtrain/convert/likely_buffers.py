@@ -1,0 +1,184 @@
+"""Values that a PyTorch module probably does not train, in a file that does not record it.
+
+torch.onnx.export(dynamo=False) records no buffers, and neither exporter records requires_grad=False. Names, values and
+the place of a value in the graph show that it is probably fixed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+
+import onnx
+
+from onnxtrain import graph
+from onnxtrain.convert.dynamo import holder_of
+from onnxtrain.convert.fixed_values import may_be_constant, may_be_result
+from onnxtrain.convert.tied_weights import is_computed
+
+#: Names that modules give to buffers: statistics, bounds, priors, memories, filters, bases, graphs and anchors.
+_NAMES = re.compile(
+    r"(?!log_?(mean|std|var))((.*_)?(mean|std|stddev|variance|var|min|max|lb|ub|lower|upper|prior|queue|ema|avg|basis|"
+    r"dct|stft|mel|fb|filterbank|window|wavelet|haar|laplacian|adj|adjacency|anchors?|components|slopes|freqs|"
+    r"projection_matrix|reservoir)|(ema|inv|random|fixed|frozen|avg)_.+|center|embed)(_?\d+)?",
+    re.IGNORECASE,
+)
+
+#: Names of the parameters of torch.nn.
+_WEIGHTS = re.compile(r"(.*_)?(weight|bias)(_.*)?")
+
+_ARITHMETIC = ("Add", "Sub", "Mul", "Div")
+
+#: Operators whose output has the elements of their first operand.
+_VIEWS = (
+    "Cast",
+    "Concat",
+    "Expand",
+    "Flatten",
+    "Gather",
+    "Identity",
+    "Reshape",
+    "Slice",
+    "Squeeze",
+    "Transpose",
+    "Unsqueeze",
+)
+
+#: Operators that multiply by a weight.
+_PRODUCTS = ("Mul", "MatMul", "Gemm", "Einsum")
+
+
+class _Graph:
+    """The nodes of a graph: which make and read a value, and which values depend on no row."""
+
+    def __init__(self, onx: onnx.ModelProto):
+        self.nodes = onx.graph.node
+        self.outputs = [o.name for o in onx.graph.output]
+        self.held = {i.name for i in onx.graph.initializer}
+        self.made = {x: node for node in self.nodes for x in node.output}
+        self.readers: defaultdict[str, list[onnx.NodeProto]] = defaultdict(list)
+        self.fixed = {*self.held, ""}
+        for node in self.nodes:
+            for x in node.input:
+                self.readers[x].append(node)
+            if self.fixed.issuperset(node.input):
+                self.fixed.update(node.output)
+        self.rows = {i.name for i in onx.graph.input if i.type.tensor_type.elem_type in graph.FLOATS} - self.held
+
+    def operands(self, node: onnx.NodeProto) -> tuple[str, str] | None:
+        """Return the operand of a sum or product that depends on the rows, and the other one, which does not."""
+        if node.op_type not in _ARITHMETIC or (node.input[0] in self.fixed) == (node.input[1] in self.fixed):
+            return None
+        x, w = node.input
+        return (w, x) if x in self.fixed else (x, w)
+
+    def initializers(self, value: str) -> Iterator[str]:
+        """Yield the initializers from which a value is computed that depends on no row."""
+        todo, seen = [value], set()
+        while todo:
+            x = todo.pop()
+            if x in self.held:
+                yield x
+            elif x in self.made and x not in seen:
+                seen.add(x)
+                todo += self.made[x].input
+
+
+def likely_buffers(onx: onnx.ModelProto) -> list[str]:
+    """Return the initializers of a file of torch.onnx.export(dynamo=False) that are probably no parameters."""
+    found = _Graph(onx)
+    named = {*_scales_of_rows(found), *_scales_of_outputs(found), *factors_of_waves(onx), *_called_buffers(onx)}
+    likely = []
+    for i in onx.graph.initializer:
+        if i.data_type == onnx.TensorProto.FLOAT:
+            array, computed = graph.array_of(i), is_computed(i.name)
+            if (i.name in named and not computed) or (
+                may_be_constant(array) and not (computed and may_be_result(array))
+            ):
+                likely.append(i.name)
+    return likely
+
+
+def _called_buffers(onx: onnx.ModelProto) -> set[str]:
+    """Return the initializers with names of buffers; the parameters of a module precede its buffers in the file."""
+    modules: defaultdict[str, list[str]] = defaultdict(list)
+    for i in onx.graph.initializer:
+        if not is_computed(i.name):
+            modules[holder_of(i.name)].append(i.name.rpartition(".")[2])
+    found = set()
+    for module, names in modules.items():
+        last = max((n for n, name in enumerate(names) if _WEIGHTS.fullmatch(name)), default=-1)
+        found |= {f"{module}.{name}".removeprefix(".") for name in names[last + 1 :] if _NAMES.fullmatch(name)}
+    return found
+
+
+def _scales_of_rows(found: _Graph) -> Iterator[str]:
+    """Yield the initializers of (x - a) / b and (x - a) b, where x is an input."""
+    shifted: dict[str, str] = {}
+    for node in found.nodes:
+        operands = found.operands(node)
+        if operands is None:
+            continue
+        x, w = operands
+        if node.op_type == "Sub" and x in found.rows and node.input[0] == x:
+            shifted[node.output[0]] = w
+        elif x in shifted and (node.op_type == "Mul" or (node.op_type == "Div" and node.input[0] == x)):
+            yield from found.initializers(w)
+            yield from found.initializers(shifted[x])
+            shifted[node.output[0]] = shifted[x]  # 2 (x - a) / (b - a)
+
+
+def _scales_of_outputs(found: _Graph) -> Iterator[str]:
+    """Yield the initializers that scale and shift an output that has an intercept, which makes them redundant."""
+    for value in found.outputs:
+        chain: list[tuple[str, str]] = []
+        node = found.made.get(value)
+        while node is not None and ((operands := found.operands(node)) is not None or node.op_type in _VIEWS):
+            value, w = operands or (node.input[0], "")
+            chain += [(node.op_type, w)] if w else []
+            node = found.made.get(value)
+        if node is None or node.op_type not in ("MatMul", "Gemm", "Conv"):
+            continue
+        if len(node.input) < 3 and (not chain or chain.pop()[0] != "Add"):
+            continue
+        if any(kind in ("Add", "Sub") for kind, _ in chain):
+            for _, w in chain:
+                yield from found.initializers(w)
+
+
+def factors_of_waves(onx: onnx.ModelProto) -> set[str]:
+    """Return the initializers that multiply an input, of which the sine and the cosine are taken, without a phase."""
+    found = _Graph(onx)
+    rows = set(found.rows)
+    for node in found.nodes:
+        x, factor = found.operands(node) or (node.input[0] if node.op_type in _VIEWS else "", "")
+        if x in rows and not any(found.initializers(factor)):
+            rows.update(node.output)
+    products = (n for n in found.nodes if n.op_type in _PRODUCTS and len(n.input) == 2)
+    weighted = [(n, x) for n in products for x in n.input if x in found.fixed and not rows.isdisjoint(n.input)]
+    return {w for n, x in weighted if _ends(found, n.output[0]) == {"Sin", "Cos"} for w in found.initializers(x)}
+
+
+def factors_of_angles(onx: onnx.ModelProto) -> set[str]:
+    """Return the operands of products of which only the sine and the cosine are used."""
+    found = _Graph(onx)
+    products = (n for n in found.nodes if n.op_type == "Mul")
+    return {x for n in products if (ends := _ends(found, n.output[0])) and ends <= {"Sin", "Cos"} for x in n.input}
+
+
+def _ends(found: _Graph, value: str) -> set[str]:
+    """Return the operators that read a value, after shape changes and products with constants."""
+    kinds, todo, seen = set(), [value], set()
+    while todo:
+        x = todo.pop()
+        for node in found.readers[x]:
+            scaled = node.op_type in ("Mul", "Div") and found.operands(node) is not None
+            if node.output[0] in seen:
+                continue
+            if scaled or node.op_type in _VIEWS:
+                seen.add(node.output[0])
+                todo.append(node.output[0])
+            else:
+                kinds.add(node.op_type)
+    return kinds
