@@ -180,6 +180,20 @@ def with_flags(onx):
         onx.graph.initializer.append(onnx.numpy_helper.from_array(np.asarray(value), name))
 
 
+def with_empty_scale(onx):
+    for name, value in {"B": np.ones((3, 2), np.int8), "s": np.ones((1, 0), np.float32)}.items():
+        onx.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+
+
+def with_labels(onx):
+    """Turn the second node into a LabelEncoder, for which onnx ends the process if its operand has no type."""
+    onx.opset_import.add(domain="ai.onnx.ml", version=3)
+    node = onnx.helper.make_node(
+        "LabelEncoder", ["A"], ["B"], domain="ai.onnx.ml", keys_strings=["a"], values_floats=[1.0]
+    )
+    onx.graph.node[1].CopyFrom(node)
+
+
 def with_texts(onx):
     onx.graph.initializer[0].CopyFrom(onnx.helper.make_tensor("W", onnx.TensorProto.STRING, (3, 2), [b"a"] * 6))
 
@@ -253,6 +267,14 @@ ODD = {
         changed(with_flags, nodes="V = DequantizeLinear(B, s) A = MatMul(X, W) C = MatMul(X, V) Y = Add(A, C)"),
         "DequantizeLinear",
     ),
+    "a scale without elements": (
+        changed(with_empty_scale, nodes="V = DequantizeLinear(B, s) A = MatMul(X, W) C = MatMul(X, V) Y = Add(A, C)"),
+        "DequantizeLinear",
+    ),
+    "a LabelEncoder of a value without a type": (
+        changed(with_labels, nodes="A = own.Weird(X) B = Neg(A) Y = MatMul(B, W)"),
+        "Weird",
+    ),
     "opset 0": (changed(with_version(0)), "Opset 0 cannot be converted"),
     "opset -5": (changed(with_version(-5)), "Opset -5 cannot be converted"),
     "a huge opset": (changed(with_version(2**40)), "Install a newer onnx"),
@@ -269,7 +291,11 @@ ODD = {
     ),
     "a sequence as output": (
         model("P = MatMul(X, W) Y = SequenceConstruct(P, P)", outputs="seq(float[N, 2]) Y"),
-        "Train another output with output=",
+        None,
+    ),
+    "an output, and a sequence made of it": (
+        model("Y = MatMul(X, W) S = SequenceConstruct(Y) Z = Identity(S)", outputs="float[N, 2] Y, seq(float[N, 2]) Z"),
+        None,
     ),
     "a name that is a path": (changed(with_name("/a/../b")), None),
     "a name in any script": (changed(with_name("gewicht/é∂\u202e😀")), None),
@@ -301,6 +327,28 @@ def test_graphs_that_nobody_would_write(onx, words, tmp_path):
     else:
         with pytest.raises(OnnxTrainError, match=words):
             raise fitted or AssertionError("it was trained")
+
+
+def test_nodes_in_another_order_are_inferred_at_once(monkeypatch):
+    """onnx infers a type only after its operands' types, so nodes in reverse order took one inference each."""
+    onx = model("P = MatMul(X, W) d0 = Identity(P) " + chain(40, "d{0} = Transpose(d{1})") + "Y = Neg(d40)")
+    nodes = list(onx.graph.node)[::-1]
+    del onx.graph.node[:]
+    onx.graph.node.extend(nodes)
+    infer, calls = onnx.shape_inference.infer_shapes, []
+    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", lambda *a, **k: (calls.append(1), infer(*a, **k))[1])
+    onnx_derivative(onx)
+    assert len(calls) < 20
+
+
+def test_a_type_that_protobuf_writes_but_does_not_read():
+    onx = model("Y = MatMul(X, W) Z = SequenceConstruct(Y)")
+    value = onx.graph.output.add(name="Z").type
+    for _ in range(90):
+        value = value.optional_type.elem_type
+    value.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    with pytest.raises(ModelError, match="The model cannot be read"):
+        OrtGradientRegressor(onx, max_iter=1, output="Y").fit(X, X[:, :2])
 
 
 def test_an_output_without_the_declared_columns():

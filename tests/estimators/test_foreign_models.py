@@ -8,8 +8,10 @@ import onnx.numpy_helper
 import onnx.parser
 import pytest
 from onnx import TensorProto, helper
+from skl2onnx import to_onnx
 from sklearn.base import clone
-from sklearn.multioutput import MultiOutputRegressor
+from sklearn.linear_model import LogisticRegression
+from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
 
 from onnxtrain import (
     OrtGradientClassifier,
@@ -746,6 +748,21 @@ def test_the_columns_have_the_labels_that_the_file_stores(nodes, outputs):
     assert model.score(X, y) > 0.95
     with pytest.raises(DataError, match=r"y has labels that the model does not know: 0, 1, 2. Known: ant, mole, zebra"):
         OrtGradientClassifier(onx).fit(X, np.argmax(X @ W, axis=1))
+
+
+def test_the_probabilities_of_several_labels_are_a_sequence():
+    """The file of a MultiOutputClassifier is trained as the estimator is; its outputs are kept."""
+    y = np.c_[X[:, 0] > 0, X[:, 1] > X[:, 2]].astype(int)
+    several = MultiOutputClassifier(LogisticRegression()).fit(X, y)
+    settings = {"max_iter": 3, "learning_rate": 0.1, "random_state": 0}
+    onx = to_onnx(several, X[:1], options={"zipmap": False})
+    assert onx.graph.output[1].type.HasField("sequence_type")
+    tuned = OrtGradientClassifier(onx, **settings).fit(X, y)
+    expected = OrtGradientClassifier(several, **settings).fit(X, y).predict_proba(X)
+    np.testing.assert_allclose(tuned.predict_proba(X), expected, atol=1e-6)
+    label, probabilities = run(tuned.get_trained_onnx(), {"X": X})
+    np.testing.assert_array_equal(label, tuned.predict(X))
+    np.testing.assert_allclose(np.stack([p[:, 1] for p in probabilities], axis=1), expected, atol=1e-6)
 
 
 @pytest.mark.parametrize("labels", [[3, 3, 5], [3, 4, 5, 6]], ids=["one twice", "one too many"])

@@ -383,3 +383,8 @@ def test_an_output_that_is_an_input_has_memory_of_its_own():
     for given, found in zip(feeds.values(), run(onx, feeds), strict=True):
         assert not np.shares_memory(given, found)
         np.testing.assert_array_equal(given, found)
+
+
+def test_strings_are_not_placed_on_a_device():
+    with pytest.raises(ModelError, match="read strings, but a training step takes only numbers"):
+        find_device("cpu").put(np.array(["a"]))

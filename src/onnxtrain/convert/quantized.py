@@ -147,8 +147,12 @@ def _quantization(node: ir.Node) -> Quantization | None:
         return None
     if not (x.dtype.is_integer() or x.dtype.is_floating_point()):  # only in a damaged model
         return None
-    how = quantization(q.shape, s, z, x.dtype, graph.attribute(node, "axis", 1), graph.attribute(node, "block_size", 0))
-    exact = x.dtype is ir.DataType.INT32 or np.array_equal(how.integers(how.floats(q)), q)
+    axis, block = graph.attribute(node, "axis", 1), graph.attribute(node, "block_size", 0)
+    try:
+        how = quantization(q.shape, s, z, x.dtype, axis, block)
+        exact = x.dtype is ir.DataType.INT32 or np.array_equal(how.integers(how.floats(q)), q)
+    except (IndexError, ValueError, ZeroDivisionError):  # the scale has not the length of the axis: a damaged model
+        return None
     return how if exact else None
 
 

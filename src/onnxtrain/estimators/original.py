@@ -34,17 +34,18 @@ def answers_of_onnx(original: bytes, feeds: Mapping[str, np.ndarray]) -> dict[st
     known = None if key is None else _ANSWERS.find(key)
     if known is not None:
         return known
+    with graph.as_model_error("The model cannot be read"):  # protobuf writes deeper messages than it reads
+        proto = onnx.load_model_from_string(original)
     try:
-        found = _run_as_it_came(original, feeds)
+        found = _run_as_it_came(original, proto, feeds)
     except OnnxTrainError as e:
         warn(f"The trainable model was not compared with the original, which onnxruntime cannot run: {e}")
         return {}
     return found if key is None else _ANSWERS.keep(key, found)
 
 
-def _run_as_it_came(original: bytes, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+def _run_as_it_came(original: bytes, proto: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """Return the outputs of an ONNX model by plain onnxruntime, for rows in batches of the model's size."""
-    proto = onnx.load_model_from_string(original)
     held = {i.name for i in proto.graph.initializer}
     types = {v.name: v.type.tensor_type.elem_type for v in proto.graph.input if v.name not in held}
     typed = {name: _cast(rows, types[name]) for name, rows in feeds.items() if name in types}

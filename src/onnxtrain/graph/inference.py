@@ -48,6 +48,13 @@ _SHORTENS = frozenset(
 _HIDDEN = "onnxtrain.start_that_is_not_looked_at"
 
 
+#: Operators of ai.onnx.ml for which onnx ends the process if their operand has no known type.
+_NEED_TYPES = frozenset({"DictVectorizer", "LabelEncoder"})
+
+#: The start of the name of a hidden operator, which onnx does not know and therefore skips.
+_SKIPPED = "onnxtrain.skipped."
+
+
 def infer_types(proto: onnx.ModelProto, *, data_prop: bool = False) -> onnx.ModelProto:
     """Return a model with the types and shapes that onnx infers.
 
@@ -77,7 +84,31 @@ def infer_types(proto: onnx.ModelProto, *, data_prop: bool = False) -> onnx.Mode
 
 
 def _infer(proto: onnx.ModelProto, *, data_prop: bool = False) -> onnx.ModelProto:
-    return onnx.shape_inference.infer_shapes(proto, data_prop=data_prop)
+    """Return a model with the types that onnx infers; operators that need types are hidden until these are known."""
+    nodes = nodes_in(proto.graph.node)
+    hidden = [node for node in nodes if node.domain == "ai.onnx.ml" and node.op_type in _NEED_TYPES]
+    while True:
+        for node in hidden:
+            node.op_type = _SKIPPED + node.op_type
+        try:
+            typed = onnx.shape_inference.infer_shapes(proto, data_prop=data_prop)
+        finally:
+            _show(hidden)
+        if not hidden:
+            return typed
+        _show(nodes_in(typed.graph.node))
+        values = [m for m in messages_in(typed.graph) if isinstance(m, onnx.ValueInfoProto)]
+        known = {v.name for v in values if v.type.tensor_type.elem_type} | {w.name for w in typed.graph.initializer}
+        unknown = [node for node in hidden if not known.issuperset(node.input[:1])]
+        if len(unknown) == len(hidden):
+            return typed
+        hidden = unknown
+
+
+def _show(nodes: Iterable[onnx.NodeProto]) -> None:
+    """Give hidden operators their names again, in place."""
+    for node in nodes:
+        node.op_type = node.op_type.removeprefix(_SKIPPED)
 
 
 # -------------------------------------------------------------------- types

@@ -341,12 +341,26 @@ def _refuse_layouts(proto: onnx.ModelProto) -> None:
 
 def infer(proto: onnx.ModelProto) -> ir.Model:
     """Return a model with inferred types and shapes, without nodes that have no effect."""
+    if not _is_in_order(proto.graph):  # onnx infers a type only after its operands' types
+        model = ir.from_proto(proto)
+        put_in_order(model)
+        proto = ir.to_proto(model)
     model = ir.from_proto(infer_shapes(proto))
     put_in_order(model)
     if tidy(model):
         # shapes that a no-op Reshape had hidden now propagate to its descendants
         model = ir.from_proto(infer_shapes(_without_inferred(ir.to_proto(model))))
     return model
+
+
+def _is_in_order(graph: onnx.GraphProto) -> bool:
+    """Whether each node of a graph comes after the nodes whose results it reads."""
+    later = {y for node in graph.node for y in node.output if y}
+    for node in graph.node:
+        if not later.isdisjoint(node.input):
+            return False
+        later.difference_update(node.output)
+    return True
 
 
 def infer_anew(model: ir.Model) -> ir.Model:

@@ -22,6 +22,7 @@ import onnx_ir as ir
 from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnx.reference import ReferenceEvaluator
 
+from onnxtrain.errors import ModelError
 from onnxtrain.graph.build import names_in, unique_name
 from onnxtrain.graph.check import is_loose, n_bits, refuse_external
 from onnxtrain.graph.inference import infer_types, small_constants
@@ -261,7 +262,7 @@ def _with_defaults(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def without_maps(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy whose outputs are tensors: each map is replaced by the tensor from which it is made."""
+    """Return a copy whose outputs are tensors: each map or sequence is replaced by the tensors of which it is made."""
     copied = copy_of(proto)
     maps = _map_names(copied)
     if not maps:
@@ -271,7 +272,8 @@ def without_maps(proto: onnx.ModelProto) -> onnx.ModelProto:
     assign(copied.graph.node, [node for node in copied.graph.node if node not in aside])
     types = {v.name: v for v in (*copied.graph.value_info, *copied.graph.input)}
     outputs = {o.name: o for o in copied.graph.output if o.name not in maps}
-    tensors = dict.fromkeys(x for node in aside for x in node.input if x and x not in {*made, *outputs})
+    known = {*made, *outputs, *(w.name for w in copied.graph.initializer), ""}
+    tensors = dict.fromkeys(x for node in aside for x in node.input if x not in known)
     added = [types.get(name) or onnx.helper.make_empty_tensor_value_info(name) for name in tensors]
     assign(copied.graph.output, [*outputs.values(), *added])
     return copied
@@ -312,14 +314,49 @@ def _map_names(proto: onnx.ModelProto) -> set[str]:
     return {name for name, kind in kinds.items() if kind in ("map_type", "sequence_type", "optional_type")}
 
 
+#: Operators that make a map, a sequence or an optional value.
+_MAKERS = frozenset(
+    {
+        "Optional",
+        "OptionalGetElement",
+        "SequenceConstruct",
+        "SequenceEmpty",
+        "SequenceErase",
+        "SequenceInsert",
+        "SequenceMap",
+        "SplitToSequence",
+        "ZipMap",
+    }
+)
+
+
+#: Operators whose results are of any type.
+_OF_ANY = frozenset({"Identity", "If", "Loop"})
+
+
 def _making(nodes: Iterable[onnx.NodeProto], maps: set[str]) -> list[onnx.NodeProto]:
-    """Return the nodes that make maps, in order: ZipMap, and nodes that only pass on a map."""
+    """Return the nodes between tensors and maps, sequences or optional values, in order.
+
+    Raises
+    ------
+    ModelError
+        One of `maps` is the result of an operator that makes a tensor.
+    """
+    nodes, others = list(nodes), set[str]()
+    for node in nodes:
+        passes_on = node.op_type in _OF_ANY or node.domain not in ("", "ai.onnx", "ai.onnx.ml")
+        if node.op_type in _MAKERS or (passes_on and (maps | others).intersection((*node.input, *node.output))):
+            others.update(node.output)
+        elif wrong := maps.intersection(node.output):
+            raise ModelError(
+                f"The output {min(wrong)!r} is declared as a sequence, but is a tensor, made by {node.op_type}. "
+                "Declare it as a tensor."
+            )
     wanted, found = set(maps), []
-    for node in reversed(list(nodes)):
+    for node in reversed(nodes):
         if wanted.intersection(node.output):
             found.append(node)
-            if node.op_type != "ZipMap":
-                wanted.update(node.input)
+            wanted.update(others.intersection(node.input))
     return found[::-1]
 
 

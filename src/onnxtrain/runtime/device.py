@@ -17,7 +17,7 @@ import onnx
 import onnxruntime
 
 from onnxtrain.cache import table
-from onnxtrain.errors import DeviceError
+from onnxtrain.errors import DeviceError, ModelError
 from onnxtrain.opsets import runtime_version
 
 #: Operators that a recorded run may contain. Excluded are operators whose CUDA kernels copy from host memory that is
@@ -271,7 +271,18 @@ class Device:
         return proto.SerializeToString() if nodes else onx
 
     def put(self, array: np.ndarray) -> onnxruntime.OrtValue:
-        """Return `array` as an OrtValue on the device; on a CPU it shares the memory of `array`."""
+        """Return `array` as an OrtValue on the device; on a CPU it shares the memory of `array`.
+
+        Raises
+        ------
+        ModelError
+            The array holds strings.
+        """
+        if array.dtype.kind in "OSU":
+            raise ModelError(
+                "The nodes that are trained read strings, but a training step takes only numbers. Train weights after "
+                "the nodes that turn the strings into numbers."
+            )
         return KINDS[self.kind].put(array, self.kind, self.index)
 
     def buffer(self, array: np.ndarray) -> Buffer:
