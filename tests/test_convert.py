@@ -11,6 +11,7 @@ from sklearn.compose import TransformedTargetRegressor
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import RandomizedSearchCV
 from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
     MaxAbsScaler,
@@ -258,6 +259,8 @@ def test_a_name_with_brackets_is_itself():
         {"func": np.expm1, "inverse_func": np.log1p},
         {"func": np.sqrt, "inverse_func": np.square},
         {"func": np.square, "inverse_func": np.sqrt},
+        {"transformer": make_pipeline(FunctionTransformer(np.log1p, np.expm1), "passthrough", StandardScaler())},
+        {"transformer": make_pipeline(PowerTransformer(standardize=False), MinMaxScaler())},
     ],
     ids=str,
 )

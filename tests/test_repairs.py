@@ -197,6 +197,29 @@ def test_entries_are_removed_where_a_conversion_fails(monkeypatch):
     conversions._ENTRIES.release()
 
 
+@pytest.mark.parametrize(
+    "model",
+    [
+        TransformedTargetRegressor(MLPRegressor(hidden_layer_sizes=(3,), max_iter=9), transformer=StandardScaler()),
+        TransformedTargetRegressor(
+            make_pipeline(StandardScaler(), MLPRegressor(hidden_layer_sizes=(3,), max_iter=9)), func=None
+        ),
+    ],
+    ids=["a network", "a pipeline"],
+)
+@pytest.mark.filterwarnings("ignore:Stochastic Optimizer")
+def test_several_targets_of_a_network_that_are_transformed(model):
+    targets = np.column_stack([Y, X[:, 0], X[:, 1]])
+    fitted = model.fit(X, targets)
+    compare(fitted, convert(fitted, X).onnx, X)
+
+
+def test_weights_of_members_that_are_dropped():
+    members = [("a", Ridge()), ("b", "drop"), ("c", SVR())]
+    fitted = VotingRegressor(members, weights=[0.2, 9, 0.8]).fit(X, Y)
+    compare(fitted, convert(fitted, X).onnx, X)
+
+
 def warned_of_other_labels(machine, X):
     """Expect a warning with the number of rows in which the probabilities choose another class than the machine."""
     likely = machine.classes_[machine.predict_proba(X).argmax(axis=1)] if hasattr(machine, "predict_proba") else None

@@ -31,7 +31,7 @@ from sklearn.model_selection import (
 )
 from sklearn.multiclass import OneVsRestClassifier, OutputCodeClassifier
 from sklearn.multioutput import ClassifierChain, MultiOutputClassifier, MultiOutputRegressor, RegressorChain
-from sklearn.naive_bayes import ComplementNB, MultinomialNB
+from sklearn.naive_bayes import ComplementNB, GaussianNB, MultinomialNB
 from sklearn.neighbors import (
     KNeighborsClassifier,
     KNeighborsRegressor,
@@ -74,6 +74,9 @@ REGRESSORS = {
     "neighbours by distance": (KNeighborsRegressor(weights="distance"), Y),
     "neighbours of whole targets": (KNeighborsRegressor(), Y.astype(int)),
     "neighbours in a radius by distance": (RadiusNeighborsRegressor(0.3, weights="distance"), Y),
+    "neighbours by distance, manhattan": (KNeighborsRegressor(weights="distance", p=1), Y),
+    "neighbours by distance of order 3": (KNeighborsRegressor(weights="distance", p=3), Y),
+    "neighbours by the largest difference": (RadiusNeighborsRegressor(0.3, metric="chebyshev", weights=None), Y),
     "isotonic": (IsotonicRegression(out_of_bounds="clip"), Y),
     "cca": (CCA(1), BOTH),
     "pls": (PLSCanonical(2), BOTH),
@@ -91,6 +94,8 @@ CLASSIFIERS = {
     "one against the rest": (OneVsRestClassifier(make_pipeline(StandardScaler(), SVC())), KIND),
     "one against the rest, linear": (OneVsRestClassifier(LinearSVC()), KIND),
     "one against the rest, labels": (OneVsRestClassifier(LinearSVC()), LABELS),
+    "one against the rest, probabilities of labels": (OneVsRestClassifier(GaussianNB()), LABELS),
+    "chain of naive Bayes": (ClassifierChain(GaussianNB()), LABELS),
     "codes": (OutputCodeClassifier(LOGISTIC, random_state=0), KIND),
     "isotonic calibration": (CalibratedClassifierCV(LOGISTIC, method="isotonic", cv=3), KIND),
     "isotonic calibration of scores": (CalibratedClassifierCV(LinearSVC(), method="isotonic", cv=2), KIND > 0),
@@ -335,6 +340,62 @@ def test_neighbours_at_equal_distances_name_those_within_a_radius():
     close(start.predict_proba(rows), fitted.predict_proba(rows))
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize(
+    "neighbours",
+    [
+        KNeighborsClassifier(4, weights="distance"),
+        KNeighborsClassifier(4, p=3),
+        RadiusNeighborsClassifier(2.0, weights="distance", outlier_label="most_frequent"),
+        RadiusNeighborsClassifier(3.0, outlier_label=2, p=1),
+    ],
+    ids=["nearest, by distance", "nearest, of order 3", "radius, by distance", "radius, manhattan"],
+)
+def test_classes_of_neighbours_are_averaged_in_a_vote(neighbours, dtype):
+    rows = (WINE - WINE.mean(axis=0)) / WINE.std(axis=0)
+    fitted = VotingClassifier([("a", LOGISTIC), ("b", clone(neighbours))], voting="soft").fit(rows[::2], KIND[::2])
+    start = trained(OrtGradientClassifier, fitted, rows[::2], KIND[::2], max_iter=1, learning_rate=1e-30, dtype=dtype)
+    for others in (rows, np.full((1, rows.shape[1]), 9.0)):  # fitted rows, rows near them, a row far from all
+        close(start.predict_proba(others), fitted.predict_proba(others))
+
+
+def test_rows_without_neighbours_have_no_class():
+    fitted = VotingClassifier([("a", LOGISTIC), ("b", RadiusNeighborsClassifier(2.0))], voting="soft").fit(X, Y > 100)
+    tuned = OrtGradientClassifier(fitted, max_iter=1).fit(X, Y > 100)
+    far = np.full((1, X.shape[1]), 9.0)
+    assert np.isnan(tuned.predict_proba(far)).all()
+    with pytest.warns(UserWarning, match=r"1 of 1 rows have scores that are NaN.*outlier_label='most_frequent'"):
+        tuned.predict(far)
+
+
+@pytest.mark.parametrize(
+    "neighbours, words",
+    [
+        (KNeighborsClassifier(weights=np.exp), r"a Python function.* Use weights='distance'"),
+        (
+            RadiusNeighborsClassifier(9.0, outlier_label=7),
+            r"outlier_label=7 of .* is no class.*='most_frequent', or one",
+        ),
+        (RadiusNeighborsClassifier(9.0, metric="cosine"), r"metric 'cosine' .*no formula.* Use metric='euclidean'"),
+        (KNeighborsClassifier(metric="canberra"), r"metric 'canberra' .*no formula.* without the parameter w"),
+    ],
+    ids=["function", "outlier", "radius", "metric"],
+)
+def test_neighbours_without_a_formula_have_a_remedy(neighbours, words):
+    fitted = VotingClassifier([("a", LOGISTIC), ("b", neighbours)], voting="soft").fit(WINE, KIND)
+    with pytest.raises(ConversionError, match=words):
+        OrtGradientClassifier(fitted).fit(WINE, KIND)
+
+
+def test_neighbours_of_several_labels_name_the_distributions_of_each():
+    fitted = KNeighborsClassifier(weights="distance").fit(WINE, LABELS)
+    with pytest.raises(ConversionError, match=r"MultiOutputClassifier\(LabelSpreading\(kernel='knn'\)\)"):
+        OrtGradientClassifier(fitted).fit(WINE, LABELS)
+    fitted = MultiOutputClassifier(LabelSpreading(kernel="knn")).fit(WINE, LABELS)
+    tuned = trained(OrtGradientClassifier, fitted, WINE, LABELS[::-1], max_iter=5)
+    assert tuned.loss_curve_[-1] < tuned.loss_curve_[0]
+
+
 @pytest.mark.parametrize(
     "trees", [DecisionTreeClassifier(max_depth=3), RandomForestClassifier(3, max_depth=3, random_state=0)], ids=str
 )
@@ -360,6 +421,14 @@ def test_rows_without_a_label_are_left_out_of_training(estimator):
         OrtGradientClassifier(clone(estimator), max_iter=5).fit(rows, labels)
     fitted = estimator.fit(rows, labels)
     trained(OrtGradientClassifier, fitted, rows[labels != -1], labels[labels != -1], max_iter=5)
+
+
+@pytest.mark.parametrize("kind", [LabelSpreading, LabelPropagation])
+def test_labels_of_rows_far_from_the_fitted_ones(kind):
+    rows = (WINE - WINE.mean(axis=0)) / WINE.std(axis=0)
+    fitted = kind(gamma=0.2).fit(rows, KIND)
+    start = trained(OrtGradientClassifier, fitted, rows, KIND, max_iter=1, learning_rate=1e-30)
+    close(start.predict_proba(4 * rows), fitted.predict_proba(4 * rows))  # exp(-240) is 0 in float32
 
 
 @pytest.mark.parametrize("search", [GridSearchCV, RandomizedSearchCV])

@@ -27,6 +27,7 @@ from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import (
     FunctionTransformer,
     KBinsDiscretizer,
+    MaxAbsScaler,
     MinMaxScaler,
     OneHotEncoder,
     QuantileTransformer,
@@ -121,8 +122,30 @@ def test_a_file_with_functions_names_them(tmp_path):
     np.testing.assert_array_equal(load(tmp_path / "tuned.onnx", trusted=[name]).predict(X), tuned.predict(X))
 
 
+@pytest.mark.parametrize("scaler", [MaxAbsScaler, MinMaxScaler])
+def test_columns_of_new_rows_are_clipped(scaler):
+    if "clip" not in scaler().get_params():
+        pytest.skip(f"{scaler.__name__} of this scikit-learn has no parameter clip")
+    model = make_pipeline(scaler(clip=True), Ridge()).fit(X, Y)
+    tuned = OrtGradientRegressor(model, learning_rate=1e-12, max_iter=1).fit(X, Y)
+    assert tuned.onnx_status_[scaler.__name__.lower()] == "ONNX"
+    np.testing.assert_allclose(tuned.predict(3 * X), model.predict(3 * X), atol=1e-5 * np.ptp(Y))
+
+
 def twice(rows):
     return rows * 2
+
+
+def columns_of(records):
+    return np.column_stack([records["size"], records["age"] ** 2])
+
+
+def test_records_reach_the_first_step_as_they_are():
+    records = np.rec.fromarrays(X[:, :2].T, names="size, age")
+    model = make_pipeline(FunctionTransformer(columns_of), Ridge()).fit(records, Y)
+    for rows in (records, np.array(records.tolist(), records.dtype.descr)):
+        tuned = OrtGradientRegressor(model, learning_rate=1e-12, max_iter=1).fit(rows, Y)
+        np.testing.assert_allclose(tuned.predict(rows), model.predict(rows), rtol=1e-5)
 
 
 def test_compressed_steps_of_a_file_are_not_unpacked():
@@ -426,13 +449,13 @@ def test_a_step_that_would_not_be_read_again_is_not_written(tmp_path):
     texts, y = ["one two", "two three", "three", "one"] * 5, np.arange(20.0)
     named = make_pipeline(FunctionTransformer(lengths), Ridge()).fit(texts, y)
     save(OrtGradientRegressor(named, max_iter=1).fit(texts, y), tmp_path / "named")
-    for step in (
-        FunctionTransformer(lambda texts: lengths(texts)),
-        CountVectorizer(tokenizer=str.split, token_pattern=None),
+    for step, remedy in (
+        (FunctionTransformer(lambda texts: lengths(texts)), "Define the function with def, in a module"),
+        (CountVectorizer(tokenizer=str.split, token_pattern=None), "Pickle the estimator instead"),
     ):
         fitted = make_pipeline(step, Ridge()).fit(texts, y)
         trained = OrtGradientRegressor(fitted, max_iter=1).fit(texts, y)
-        with pytest.raises(ExportError, match="skops cannot save the step .* Pickle the estimator instead"):
+        with pytest.raises(ExportError, match=f"skops cannot save the step .* {remedy}"):
             save(trained, tmp_path / "unnamed")
         assert not (tmp_path / "unnamed").exists()
 

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.base import BaseEstimator, clone, is_classifier
 from sklearn.compose import make_column_transformer
-from sklearn.ensemble import HistGradientBoostingRegressor
+from sklearn.ensemble import BaggingClassifier, HistGradientBoostingRegressor
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import cross_val_score
@@ -161,10 +161,16 @@ class SamplingPipeline(Pipeline):
         self.steps[-1][1].fit(X, y)
         return self
 
-    def predict_proba(self, X):
+    def _transformed(self, X):
         for _, step in self.steps[:-1]:
             X = X if hasattr(step, "fit_resample") else step.transform(X)
-        return self.steps[-1][1].predict_proba(X)
+        return X
+
+    def predict_proba(self, X):
+        return self.steps[-1][1].predict_proba(self._transformed(X))
+
+    def decision_function(self, X):
+        return self.steps[-1][1].decision_function(self._transformed(X))
 
     def predict(self, X):
         return self.classes_[self.predict_proba(X).argmax(axis=1)]
@@ -178,6 +184,28 @@ def their_pipeline(*steps):
     samplers = pytest.importorskip("imblearn", reason="imbalanced-learn is not installed")
     sampler = samplers.under_sampling.RandomUnderSampler(random_state=0)
     return samplers.pipeline.make_pipeline(*(sampler if isinstance(step, Undersampled) else step for step in steps))
+
+
+class Undersampling(BaggingClassifier):
+    """The contract of imbalanced-learn's ensembles: members that sample, in a subclass that only fits otherwise."""
+
+    def _get_estimator(self):
+        return own_pipeline(Undersampled(), clone(LOGISTIC))
+
+
+@pytest.mark.parametrize("name", ["BalancedBaggingClassifier", "BalancedRandomForestClassifier", None])
+def test_members_of_ensembles_that_sample_the_rows(name):
+    kind = Undersampling
+    if name:
+        kind = getattr(pytest.importorskip("imblearn.ensemble", reason="imbalanced-learn is not installed"), name)
+    rows = FRAME[NUMBERS].to_numpy()
+    fitted = kind(n_estimators=3, random_state=0).fit(rows, BOUGHT)
+    start = OrtGradientClassifier(fitted, max_iter=0).fit(rows, BOUGHT)
+    np.testing.assert_allclose(start.predict_proba(rows), fitted.predict_proba(rows), atol=1e-5)
+    if name != "BalancedBaggingClassifier":  # its members are trees, whose leaves are pure
+        trained = OrtGradientClassifier(fitted, max_iter=4, solver="lbfgs").fit(rows, BOUGHT)
+        assert trained.losses(rows, BOUGHT).mean() < start.losses(rows, BOUGHT).mean()
+        np.testing.assert_allclose(trained.to_sklearn().predict_proba(rows), trained.predict_proba(rows), atol=1e-5)
 
 
 @pytest.mark.parametrize("make", [own_pipeline, their_pipeline])

@@ -50,9 +50,10 @@ _NUMBERS = itertools.count(1)
 _MEETS_TEXT = re.compile(r"InvalidInputLength|at most 1 input\(s\)|StringTensorType")
 
 #: Attributes that a subclass may override without changing prediction and transformation: those for fitting, scoring
-#: and display. They include scores that no graph has.
+#: and display, in imbalanced-learn's ensembles too. They include scores that no graph has.
 _OF_FITTING = re.compile(
     r"fit|fit_\w+|_fit\w*|partial_fit|score|(get|set)_params|set_\w+_request|get_feature_names_out|predict_log_proba|"
+    r"_validate_\w+|\w*_oob_\w+|_boost|_get_estimator|get_metadata_routing|_more_tags|"
     r"_parameter_constraints|_abc_impl|_estimator_type|_sklearn_auto_wrap_output_keys|__(?!getattr)\w+__"
 )
 
@@ -188,9 +189,9 @@ def documentation(estimator: BaseEstimator) -> str:
 
 
 def _without_covers(estimator: BaseEstimator) -> BaseEstimator:
-    """Return a copy with each FrozenEstimator and each search replaced by the estimator inside it.
+    """Return a copy with each FrozenEstimator, search and pipeline with samplers replaced by what it does with rows.
 
-    skl2onnx supports neither, except GridSearchCV; other searches would have no labels.
+    skl2onnx supports none of them, except GridSearchCV; other searches would have no labels.
     """
     covers = {
         id(found): _without_covers(_covered(found)) for found in inside(estimator) if _covered(found) is not found
@@ -202,6 +203,8 @@ def _covered(found: BaseEstimator) -> BaseEstimator:
     """Return the estimator that a wrapper stands for; return any other unchanged."""
     if isinstance(found, GridSearchCV):
         return thawed(found)
+    if isinstance(found, Pipeline) and any(hasattr(step, "fit_resample") for _, step in found.steps):
+        return Pipeline([(name, step) for name, step in found.steps if not hasattr(step, "fit_resample")])
     return getattr(found, "best_estimator_", _of_known_class(thawed(found)))
 
 

@@ -16,6 +16,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.utils import Tags
 
 from onnxtrain.arguments import given, names_its_arguments
+from onnxtrain.errors import warn
 from onnxtrain.estimators import deferred
 from onnxtrain.estimators.evaluation import EvaluableEstimator
 from onnxtrain.estimators.exports import ExportableEstimator
@@ -51,6 +52,17 @@ def _has_scores(self: OrtGradientClassifier) -> bool:
         own = "" if self._trained.source.original is not None else ", or to_sklearn().decision_function(X)"
         raise AttributeError(f"decision_function is not available, because {reason}. Use {others}{own}.")
     return True
+
+
+def _warn_of_nan(scores: np.ndarray) -> None:
+    """Warn of rows or positions whose scores are NaN, which have no most likely class."""
+    n_unknown = int(np.isnan(scores).any(axis=1).sum())
+    if n_unknown:
+        warn(
+            f"predict: {n_unknown} of {len(scores)} rows have scores that are NaN, so their class is arbitrary. "
+            "predict_proba(X) shows them. Look for NaN in X, and set outlier_label='most_frequent' of a "
+            "RadiusNeighborsClassifier inside, which raises an error for rows without neighbors in scikit-learn."
+        )
 
 
 def _why_no_scores(self: OrtGradientClassifier) -> str:
@@ -457,7 +469,9 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
         decoder = self._targets.decoder(model)
 
         def read(found: np.ndarray) -> np.ndarray:
-            return model.layout.by_position(decoder.labels(model.layout.table(found)), found.shape)
+            table = model.layout.table(found)
+            _warn_of_nan(table)
+            return model.layout.by_position(decoder.labels(table), found.shape)
 
         labels = self._predicted(X, model.scores, read)
         return scipy.sparse.csr_matrix(labels) if self._targets.sparse else labels

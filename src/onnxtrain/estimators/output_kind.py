@@ -41,6 +41,9 @@ def settled(source: Source, X: Features, form: InputForm, reading: Reading) -> S
         source = _with_columns(source, found.shape, X, reading)
     if not reading.needs_rows(source.model):
         return source
+    likely = source.original is None and hasattr(source.estimator, "predict_proba")
+    if likely and not hasattr(source.estimator, "decision_function") and reading.output_is is None:
+        reading = replace(reading, output_is="probabilities")  # a graph has the one or the other
     return replace(source, model=_of_known_kind(source.model, found, reading))
 
 
@@ -90,7 +93,8 @@ def _of_known_kind(model: TrainableModel, found: np.ndarray, reading: Reading) -
     outside = ~((found >= -SUM) & (found <= 1 + SUM)).all(axis=1)
     if reading.output_is == "probabilities":
         _check_unit(model, found, outside)
-        return model
+        link = Link.PROBABILITY if model.link is Link.IDENTITY else model.link
+        return replace(model, link=link, scores=None if link is Link.PROBABILITY else model.scores, certain=True)
     if reading.output_is == "scores":
         return _of_scores(model, found.shape[1])
     sums_to_one = found.shape[1] > 1 and np.all(np.abs(found.sum(axis=1) - 1) <= SUM)

@@ -283,6 +283,15 @@ def _dense(rows: Any) -> np.ndarray:
 # ------------------------------------------------------------------- files
 
 
+#: The name of a function without a name, the remedy for it, which pickle does not save either, and for other steps.
+_LAMBDA = "<lambda>"
+_FOR_LAMBDA = (
+    "Define the function with def, in a module, and fit with it. Or save get_trained_onnx(part='tail'), and front_ "
+    "by cloudpickle."
+)
+_FOR_UNSAVED = "Pickle the estimator instead, or save get_trained_onnx(part='tail') and the step separately."
+
+
 def to_bytes(front: Pipeline) -> np.ndarray:
     """Return fitted steps serialized by skops, uint8 (n,).
 
@@ -304,8 +313,7 @@ def to_bytes(front: Pipeline) -> np.ndarray:
         except Exception as e:  # skops raises any class if it cannot write an attribute of a step
             raise ExportError(
                 f"skops cannot save the step {name!r}, {type(step).__name__}, which scikit-learn runs: "
-                f"{str(e).rstrip('.')}. Pickle the estimator instead, or save get_trained_onnx(part='tail') and the "
-                "step separately."
+                f"{str(e).rstrip('.')}. {_FOR_LAMBDA if _LAMBDA in str(e) else _FOR_UNSAVED}"
             ) from e
     return np.frombuffer(dumps(front), np.uint8)
 

@@ -131,9 +131,9 @@ def is_frame(X: object) -> TypeIs[Frame]:
 
 
 def is_of_objects(X: Any) -> bool:
-    """Whether the rows are strings or dictionaries, in a list or an array of one axis, which hold no columns."""
+    """Whether the rows are strings, dictionaries or records, in a list or array of one axis, which hold no columns."""
     one_axis = isinstance(X, (list, tuple)) or getattr(X, "ndim", 0) == 1
-    return one_axis and isinstance(next(iter(X), None), (str, bytes, Mapping))
+    return one_axis and isinstance(next(iter(X), None), (str, bytes, Mapping, np.void))
 
 
 def take(X: Features, rows: np.ndarray) -> Features:

@@ -6,6 +6,7 @@ and close to each other. The fitted rows are constants, so the kernel is compute
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -33,8 +34,8 @@ class Pairs(Protocol):
     def cosine(self) -> ir.Value:
         """Return the cosines of the angles."""
 
-    def distance(self, order: int, scale: Any = 1.0) -> ir.Value:
-        r"""Return :math:`\\sum_j |(x_j - v_j) / s_j|^p` of order p = 1 or 2."""
+    def distance(self, order: float, scale: Any = 1.0) -> ir.Value:
+        r"""Return :math:`\\sum_j |(x_j - v_j) / s_j|^p` of order p; of infinite order, the largest difference."""
 
     def squared_distance(self, gamma: float) -> ir.Value:
         """Return the squared distances, rounded by no more than their product with gamma shows."""
@@ -65,13 +66,19 @@ class RowsWith:
         lengths = np.linalg.norm(self.fitted, axis=1, keepdims=True)
         return self.op.MatMul(unit, self.op.constant((self.fitted / np.where(lengths == 0, 1, lengths)).T))
 
-    def distance(self, order: int, scale: Any = 1.0) -> ir.Value:
-        """Return the sums of powers of differences."""
+    def distance(self, order: float, scale: Any = 1.0) -> ir.Value:
+        """Return the sums of powers of differences, or the largest difference."""
         op = self.op
         difference = self._difference()
         if np.any(np.asarray(scale) != 1):
             difference = op.Div(difference, op.constant(np.asarray(scale, dtype=np.float64)))
-        return {1: op.ReduceL1, 2: op.ReduceSumSquare}[order](difference, [2], keepdims=0)
+        if order == 2:
+            return op.ReduceSumSquare(difference, [2], keepdims=0)
+        if order == 1:
+            return op.ReduceL1(difference, [2], keepdims=0)
+        if math.isinf(order):
+            return op.ReduceMax(op.Abs(difference), [2], keepdims=0)
+        return op.ReduceSum(op.Pow(op.Abs(difference), order), [2], keepdims=0)
 
     def squared_distance(self, gamma: float) -> ir.Value:
         """Return the squared distances, by a matrix product around the mean of the fitted rows if that is precise."""
@@ -114,7 +121,7 @@ class RowsWithThemselves:
         """Return ones."""
         return self.full(1.0)
 
-    def distance(self, order: int, scale: Any = 1.0) -> ir.Value:
+    def distance(self, order: float, scale: Any = 1.0) -> ir.Value:
         """Return zeros."""
         return self.full(0.0)
 
@@ -203,6 +210,11 @@ def label_propagation(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
     if estimator.kernel == "knn":
         _, nearest = op.TopK(pairs.distance(2), np.array([estimator.n_neighbors]), largest=0, axis=1, _outputs=2)
         found = op.ReduceSum(op.Gather(distributions, nearest, axis=0), [1], keepdims=0)
+    elif estimator.kernel == "rbf":
+        # far from all rows the kernel underflows, but not relative to the nearest row
+        exponent = op.Mul(pairs.squared_distance(estimator.gamma), -float(estimator.gamma))
+        k = op.Exp(op.Sub(exponent, op.ReduceMax(exponent, [1], keepdims=1)))
+        found = op.MatMul(k, distributions)
     else:
         k = pairwise(op, pairs, estimator.kernel, rows.shape[1], gamma=estimator.gamma)
         found = op.MatMul(k, distributions)

@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from sklearn.base import BaseEstimator
 from sklearn.compose import TransformedTargetRegressor
+from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
     MaxAbsScaler,
@@ -19,6 +20,7 @@ from sklearn.preprocessing import (
 )
 
 from onnxtrain.convert.custom import Nodes, addition
+from onnxtrain.convert.learned import is_idle
 from onnxtrain.convert.repairs.table import ADDITIONS, Addition, Converter, repair
 from onnxtrain.errors import ConversionError
 
@@ -62,6 +64,22 @@ def without_nan(convert: Converter, scope: Scope, operator: Operator, container:
     write(scope, operator, container)
 
 
+def _clipped(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
+    return op.Clip(op.Div(X, estimator.scale_), -1.0, 1.0)
+
+
+_CLIPPED = addition(_clipped)
+
+
+@repair(MaxAbsScaler)
+def clipped_to_the_range_of_the_fit(
+    convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
+) -> None:
+    """Clip the scaled columns of new rows, which skl2onnx does not."""
+    write = _CLIPPED.convert if getattr(operator.raw_operator, "clip", False) else convert
+    write(scope, operator, container)
+
+
 # -------------------------------------------------- TransformedTargetRegressor
 
 
@@ -93,11 +111,19 @@ def _transformed_target(scope: Scope, operator: Operator, container: ModelCompon
         return name
 
     name = y.onnx_name
-    for op_type, array in _inverse(model.transformer_):
-        name = node(op_type, name, *([] if array is None else [array]))
-    if isinstance(model.transformer_, PowerTransformer):
-        name = _inverse_power(node, model.transformer_, name)
+    for transformer in reversed(_steps(model.transformer_)):
+        for op_type, array in _inverse(transformer):
+            name = node(op_type, name, *([] if array is None else [array]))
+        if isinstance(transformer, PowerTransformer):
+            name = _inverse_power(node, transformer, name)
     node("Identity", name, output=operator.outputs[0].full_name)
+
+
+def _steps(transformer: BaseEstimator) -> list[BaseEstimator]:
+    """Return the transformers of y in the order in which they are applied."""
+    if type(transformer) is not Pipeline:
+        return [transformer]
+    return [inner for _, step in transformer.steps if not is_idle(step) for inner in _steps(step)]
 
 
 def _inverse_power(node: Callable[..., str], transformer: PowerTransformer, t: str) -> str:
@@ -137,7 +163,8 @@ def _inverse(transformer: BaseEstimator) -> Iterator[tuple[str, np.ndarray | Non
         what = getattr(transformer, "inverse_func", None) or kind.__name__
         raise ConversionError(
             f"TransformedTargetRegressor: {what} of the target cannot be inverted in ONNX. Train the inner regressor: "
-            "TransformedTargetRegressor(OrtGradientRegressor(fitted.regressor_), transformer=...)."
+            "TransformedTargetRegressor(OrtGradientRegressor(fitted.regressor_), transformer=...), or func=... and "
+            "inverse_func=... in place of transformer=...."
         )
 
 

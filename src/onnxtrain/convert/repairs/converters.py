@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from onnx import helper, numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 from sklearn.base import BaseEstimator
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import (
@@ -137,8 +137,14 @@ class _ChoosesBeforeClip(Container):
 def arrays_in_one_piece(
     convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
 ) -> None:
-    """Write each weight array as a whole, and the exponential output of the Poisson loss, which skl2onnx lacks."""
-    container, original = _WritesWhole(container), operator.raw_operator
+    """Write each weight array as a whole, and the exponential output of the Poisson loss, which skl2onnx lacks.
+
+    skl2onnx reshapes several outputs of a regressor to (-1, 1).
+    """
+    original = operator.raw_operator
+    container = _WritesWhole(container, original.n_outputs_)
+    if isinstance(original, MLPRegressor):
+        operator.outputs[0].type.shape = [None, original.n_outputs_]
     if original.out_activation_ != "exp":
         convert(scope, operator, container)
         return
@@ -151,8 +157,14 @@ def arrays_in_one_piece(
 class _WritesWhole(Container):
     """A container that accepts arrays; entry by entry takes longer than the rest of a network's conversion."""
 
+    def __init__(self, container: ModelComponentContainer, n_outputs: int):
+        super().__init__(container)
+        self._n_outputs = n_outputs
+
     def add_initializer(self, name: str, onnx_type: int, shape: Any, content: Any) -> Any:
-        """Add an initializer of the requested type."""
+        """Add an initializer of the requested type; rows of a single column become rows of all outputs."""
+        if onnx_type == TensorProto.INT64 and tuple(content) == (-1, 1):
+            content = (-1, self._n_outputs)
         if isinstance(content, np.ndarray) and content.dtype.kind == "f":
             array = content.astype(helper.tensor_dtype_to_np_dtype(onnx_type)).reshape(shape)
             content = numpy_helper.from_array(array, name)
@@ -259,10 +271,16 @@ def with_support_vectors(
 def weights_as_an_array(
     convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
 ) -> None:
-    """Accept any sequence of weights, and ``flatten_transform``, which only `transform` reads: skl2onnx refuses it."""
+    """Accept any sequence of weights, and ``flatten_transform``, which only `transform` reads: skl2onnx refuses it.
+
+    skl2onnx takes the weights of dropped members for those of the members after them.
+    """
     voting = copy.copy(operator.raw_operator)
     if voting.weights is not None:
-        voting.weights = np.asarray(voting.weights)
+        kept = [
+            weight for weight, (_, member) in zip(voting.weights, voting.estimators, strict=True) if member != "drop"
+        ]
+        voting.weights = np.asarray(kept)
     if isinstance(voting, VotingClassifier):
         voting.flatten_transform = False
     with replaced(operator, voting):

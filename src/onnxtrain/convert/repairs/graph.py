@@ -8,7 +8,6 @@ from onnx import helper, numpy_helper
 from sklearn.base import BaseEstimator, is_classifier
 from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 from sklearn.multiclass import OneVsRestClassifier
-from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import Pipeline
 
 from onnxtrain import graph as graphs
@@ -22,8 +21,6 @@ def repair_graph(estimator: BaseEstimator, onx: onnx.ModelProto) -> onnx.ModelPr
     operators = {node.op_type for node in graph.node}
     if "Identity" in operators:
         untie(graph)
-    if isinstance(last, MLPRegressor) and last.n_outputs_ > 1:
-        _keep_columns(graph)
     if isinstance(last, OneVsRestClassifier) and last.multilabel_ and not hasattr(last, "predict_proba"):
         _threshold_at_zero(graph)
     if isinstance(last, QuadraticDiscriminantAnalysis):
@@ -72,16 +69,6 @@ def _scores(graph: onnx.GraphProto) -> tuple[onnx.ValueInfoProto, onnx.NodeProto
 
 def _become_identity(node: onnx.NodeProto, of: str, result: str) -> None:
     node.CopyFrom(helper.make_node("Identity", [of], [result], name=node.name))
-
-
-def _keep_columns(graph: onnx.GraphProto) -> None:
-    """Remove the final Reshape to (-1, 1) of a regressor with several targets."""
-    output, node = _scores(graph)
-    while node.op_type == "Identity":
-        node = next(maker for maker in graph.node if node.input[0] in maker.output)
-    if node.op_type == "Reshape":
-        _become_identity(node, node.input[0], node.output[0])
-    output.type.tensor_type.shape.dim[-1].ClearField("value")
 
 
 def _threshold_at_zero(graph: onnx.GraphProto) -> None:
