@@ -158,6 +158,12 @@ ROWS = {
         | HEAD,
         {"n.weight", "n.bias", "n.running_mean", "n.running_var"},
     ),
+    "BatchNormalization of Keras with JAX": (
+        "e = Constant<value_float = 1e-3>() E = Add(c3, e) R = Sqrt(E) o = Constant<value_float = 1.0>() q = Div(o, R) "
+        "s = Mul(q, c4) N = Neg(c2) M = Mul(N, s) b = Add(M, c5) Z = Mul(X, s) H = Add(Z, b) Y = MatMul(H, V)",
+        {"c2": normal(4), "c3": np.ones(4) / 3, "c4": normal(4), "c5": normal(4)} | HEAD,
+        {"c2", "c3"},
+    ),
     "a normalization spelled out": (
         'C = Sub(X, "n.running_mean") S = Sqrt("n.running_var") D = Div(C, S) F = Mul(D, "n.weight") '
         'H = Add(F, "n.bias") Y = MatMul(H, V)',

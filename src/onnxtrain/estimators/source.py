@@ -19,6 +19,7 @@ from onnxtrain.convert.dynamo import Module, settled
 from onnxtrain.convert.export_warnings import remarks, remedy_of_faulty_file
 from onnxtrain.convert.foreign import batch_size, open_batch, put_back, with_lengths_of
 from onnxtrain.convert.head import with_new_head
+from onnxtrain.convert.keras import remarks_on_keras, with_one_intercept
 from onnxtrain.convert.learned import is_estimator
 from onnxtrain.convert.low_rank import LowRank, merged, with_factors, without_factors
 from onnxtrain.convert.merged import owners_of_copies, separate_merged, with_own_copies
@@ -101,7 +102,7 @@ class Source:
         held = graph.held_by_name(model.graph())
         if held:
             model = replace(model, held=graph.held_by_key(model.graph()), learned=tuple(held))
-        said = tuple(remarks(proto, model.default, model.weights))
+        said = (*remarks(proto, model.default, model.weights), *remarks_on_keras(proto, model.default))
         return cls(model, original=proto.SerializeToString(), entrance=entrance, remarks=said)
 
     @property
@@ -184,7 +185,7 @@ def rewritten(onx: graph.ModelLike) -> onnx.ModelProto:
         graph.leave_out_defaults(proto.graph)
     owners = owners_of_copies(proto)
     own = with_own_copies(proto)
-    found = rewrite_model(tied(with_padding(own)))
+    found = rewrite_model(tied(with_padding(with_one_intercept(own))))
     found = with_master_copies(found if owners else separate_merged(found, made_by_code(proto) | settled(Module(own))))
     declared = {value.name: value.type.tensor_type for value in proto.graph.output}
     for value in found.graph.output:  # inferred shapes may be less specific than the declared ones

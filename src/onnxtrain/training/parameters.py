@@ -314,11 +314,14 @@ def _is_root(node: ir.Node) -> bool:
 def _is_mean(node: ir.Node, position: int) -> bool:
     """Whether a node is x - mean, or mean * scale, in a normalization.
 
-    The forms are (x - mean) / sqrt(variance + eps), x * scale - mean * scale, (x - mean) / scale, and (x - mean) *
-    scale + shift.
+    The forms are (x - mean) / sqrt(variance + eps), x * scale - mean * scale, x * scale + (-mean) * scale,
+    (x - mean) / scale, and (x - mean) * scale + shift.
     """
     if node.op_type == "Mul":
         return _is_mean_by_scale(node, position)
+    if node.op_type == "Neg":
+        users = node.outputs[0].uses()
+        return bool(users) and all(u.node.op_type == "Mul" and _is_fixed_root(u.node.inputs[1 - u.idx]) for u in users)
     if node.op_type == "Sub" and position == 1:
         centered, m = node.outputs[0], node.inputs[1]
         return any(_scales(user, place, centered) or _scales_and_shifts(user, m) for user, place in centered.uses())
