@@ -189,6 +189,7 @@ def test_parts_of_others_stay_until_they_are_old(tmp_path):
 WRONG = [
     (dict(checkpoint="no/such/folder/m.onnx"), {}, ParameterError, "The folder of the checkpoint 'no/such/.*not exist"),
     (dict(checkpoint="."), {}, ParameterError, "must be the path of a file, but '.' is a folder"),
+    (dict(checkpoint="n" * 300), {}, ParameterError, "cannot be used: File name too long. Pass another path"),
     (dict(resume=True), {}, ParameterError, "resume=True continues from a file. Pass its path"),
     (dict(checkpoint=3), {}, ParameterError, "checkpoint must be the path of a file, such as 'fit.onnx', got 3"),
     (dict(checkpoint="PATH", every=0), {}, ParameterError, "every must be an integer, 1 or more, got 0"),

@@ -704,6 +704,15 @@ def test_a_folder_without_a_state(tmp_path):
         fitted("linear").load_training_state(tmp_path)
 
 
+def test_a_state_that_unpacks_to_more_than_it_may_hold_is_not_unpacked(tmp_path):
+    np.savez_compressed(tmp_path / "state.npz", weights=np.zeros(10**6))
+    assert (tmp_path / "state.npz").stat().st_size < 10**5
+    with pytest.raises(
+        DataError, match=r"it unpacks to 8000\d+ bytes, but the state of this estimator needs less than"
+    ):
+        fitted("linear").load_training_state(tmp_path)
+
+
 # ---------------------------------------------------------------- averages
 
 

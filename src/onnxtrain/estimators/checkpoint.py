@@ -184,7 +184,11 @@ def _check(estimator: Any, path: Any, every: Any) -> None:
             f"checkpoint must be the path of a file, but {os.fspath(path)!r} is a folder. Pass "
             f"checkpoint={os.path.join(os.fspath(path), 'fit.onnx')!r}."
         )
-    if not may_be_replaced(path):
+    try:
+        free = may_be_replaced(path)
+    except OSError as e:  # its name is too long, or it may not be read
+        raise ParameterError(f"checkpoint={os.fspath(path)!r} cannot be used: {e.strerror}. Pass another path.") from e
+    if not free:
         raise ParameterError(
             f"The file {os.fspath(path)!r} exists and is not a checkpoint, so it is not overwritten. Pass another path "
             "as checkpoint=..., or remove the file."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +38,9 @@ if TYPE_CHECKING:
 
 #: The number of random rows with which values of one entry per row are detected.
 _SOME_ROWS = 8
+
+#: The most bytes of the names and headers in a state.npz.
+_HEADERS = 2**20
 
 #: Parameters that the host implements, not the graph.
 _FOR_THE_HOST = (
@@ -92,8 +96,9 @@ def read(
     source: str | os.PathLike | Mapping[str, Any], estimator: OrtGradientEstimator
 ) -> tuple[TrainedModel, TrainingState]:
     """Return the model of an estimator and a state reached elsewhere, from a file, a folder or arrays."""
-    arrays = source if isinstance(source, Mapping) else _arrays_in(Path(source))
     candidates = [_make(estimator, target) for target in TARGETS]
+    n_bytes = max(sum(a.nbytes for a in made.step.arrays(made.state, made.optimizer).values()) for made in candidates)
+    arrays = source if isinstance(source, Mapping) else _arrays_in(Path(source), 2 * n_bytes + _HEADERS)
     made = next((made for made in candidates if made.step.state.keys() == arrays.keys()), candidates[0])
     state = made.step.after(made.state, arrays, made.optimizer)
     if not isinstance(source, Mapping):
@@ -302,8 +307,11 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
         raise FileError(f"The folder {str(folder)!r} cannot be written: {e.strerror or e}.") from e
 
 
-def _arrays_in(path: Path) -> dict[str, np.ndarray]:
-    """Return the arrays of a state from ``state.npz`` of numpy, or from the model ``state.onnx``."""
+def _arrays_in(path: Path, most: int) -> dict[str, np.ndarray]:
+    """Return the arrays of a state from ``state.npz`` of numpy, or from the model ``state.onnx``.
+
+    A compressed archive of more than `most` bytes is refused before it is unpacked, because it may fill the memory.
+    """
     names = ("state.onnx", "state.npz")
     files = [path] if not path.is_dir() else [path / name for name in names if (path / name).is_file()]
     if not path.exists():
@@ -317,6 +325,10 @@ def _arrays_in(path: Path) -> dict[str, np.ndarray]:
         raise DataError(f"A state is read from a file, or from {known} in a folder, but {found}: {str(path)!r}.")
     try:
         if files[0].suffix == ".npz":
+            with zipfile.ZipFile(files[0]) as archive:
+                size = sum(member.file_size for member in archive.infolist())
+            if size > most:
+                raise ValueError(f"it unpacks to {size} bytes, but the state of this estimator needs less than {most}")
             with np.load(files[0]) as arrays:
                 return dict(arrays)
         proto = onnx.load_model(files[0])
