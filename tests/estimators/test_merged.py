@@ -856,6 +856,17 @@ def test_parameters_that_resemble_buffers_are_not_named(name):
     fitted(PARAMETERS[name])
 
 
+@pytest.mark.filterwarnings("error", "ignore:.*max_iter")
+def test_a_bias_that_is_linear_in_the_distance_is_no_table_of_a_parameter():
+    distance = np.abs(np.arange(5)[:, None] - np.arange(5))
+    onx = network(
+        """A = MatMul(X, W) s = Constant<value_ints = [-1, 5, 5]>() S = Reshape(A, s) M = Add(S, "onnx::Add_3")
+        P = Softmax(M) F = Flatten(P) Y = MatMul(F, U)""",
+        **{"W": rng.normal(size=(3, 25)), "onnx::Add_3": -distance[None] / 8, "U": rng.normal(size=(25, 3))},
+    )
+    assert set(fitted(onx).weights_) == {"W", "U"}
+
+
 #: What the second layer of LINEAR takes, the module's parameters, and the weights that the fit has.
 NAMED = {
     "the first operand of addmm is added last": (

@@ -304,6 +304,15 @@ def test_what_onnxruntime_refuses():
         run(DOUBLE, {"X": np.ones((2, 2), np.float64)})
 
 
+def test_a_file_for_one_number_of_rows_has_a_remedy():
+    onx = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[n, 2] X) => (float[1, 2] Y) <int64[1] four = {4}>
+        { Y = Gather(X, four) }"""
+    )
+    with pytest.raises(DataError, match=r"may only take as many rows as it was exported with.* Use dynamo=True\."):
+        run(onx, {"X": np.ones((2, 2), np.float32)})
+
+
 @pytest.mark.skipif(HAS_GPU, reason="for a machine without a GPU")
 @pytest.mark.filterwarnings("ignore:Specified provider")
 def test_a_session_is_on_the_device_or_not_at_all():

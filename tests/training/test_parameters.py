@@ -229,6 +229,11 @@ ROWS = {
         {"table": 0.3 * waves(8, 3) + 0.1, "V": normal(48, 1)},
         {"table"},
     ),
+    "sines of a Fourier transform, one of which is sin(pi n)": (
+        "Z = Add(X, table) F = Flatten(Z) Y = MatMul(F, V)",
+        {"table": np.sin(np.outer(np.arange(9), np.arange(8)) * np.pi / 4), "V": normal(72, 1)},
+        {"table"},
+    ),
     "sines of a grid, after zeros": (
         "Z = Add(X, table) F = Flatten(Z) Y = MatMul(F, V)",
         {"table": np.concatenate([np.zeros((1, 8)), sines_of_grid(3)]), "V": normal(80, 1)},
@@ -316,6 +321,7 @@ ROWS = {
 SHAPES = {
     "sines of positions": "N,8,6",
     "sines of positions, shifted and scaled": "N,8,6",
+    "sines of a Fourier transform, one of which is sin(pi n)": "N,9,8",
     "sines of a grid, after zeros": "N,10,8",
     "learned positions": "N,8,6",
     "positions not yet learned": "N,8,6",

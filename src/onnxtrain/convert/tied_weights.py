@@ -20,6 +20,7 @@ import numpy as np
 import onnx
 
 from onnxtrain import graph
+from onnxtrain.convert.fixed_values import are_slopes
 
 #: The metadata key of the names of the values from which torch.onnx.export(dynamo=True) folded an initializer.
 _FOLDED = "pkg.onnxscript.optimizer.folded_from"
@@ -151,7 +152,7 @@ def spread_tables(onx: onnx.ModelProto) -> dict[str, SpreadTable]:
         return {}
     candidates = _read_from_tables(onx)
     arrays = {i.name: graph.array_of(i) for i in onx.graph.initializer if i.name in candidates and len(i.dims) > 2}
-    tables = {name: _table(array) for name, array in arrays.items()}
+    tables = {name: _table(array) for name, array in arrays.items() if not are_slopes(array)}
     return {name: table for name, table in tables.items() if table is not None}
 
 

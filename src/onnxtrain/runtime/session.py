@@ -297,7 +297,9 @@ _REMEDIES = {
     "invalid expand shape": " The rows may be longer than the model's table of positions. Truncate them: "
     "tokenizer(texts, truncation=True, max_length=...).",
     "indices element out of data bounds": " An index selects a row of a table in the model, which has fewer rows. Use "
-    "the tokenizer or the encoding that the model was trained with, and rows no longer than its table of positions.",
+    "the tokenizer or the encoding that the model was trained with, and rows no longer than its table of positions. If "
+    "all indices are valid, the file may only take as many rows as it was exported with: torch.onnx.export(..., "
+    "dynamo=False) writes the number of rows as a constant if the module computes with it. Use dynamo=True.",
 }
 
 
