@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 import scipy.sparse
 from sklearn.base import BaseEstimator, RegressorMixin, clone, is_classifier
+from sklearn.compose import make_column_transformer
 from sklearn.ensemble import VotingRegressor
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OrdinalEncoder, StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
 from onnxtrain import Inputs, OrtGradientClassifier, OrtGradientRegressor, trainable_weights
@@ -114,6 +115,7 @@ def test_boosted_trees(case, form):
     "name, other, exported",
     [
         ("LightGBM", dict(linear_tree=True), dict(linear_tree=False)),
+        ("LightGBM", dict(reg_sqrt=True), dict(reg_sqrt=False)),
         ("XGBoost", dict(booster="gblinear"), dict(booster="gbtree")),
         ("CatBoost", dict(grow_policy="Depthwise"), dict(grow_policy="SymmetricTree")),
     ],
@@ -124,6 +126,38 @@ def test_the_parameters_that_an_exporter_supports_are_named(name, other, exporte
     with pytest.raises(ConversionError, match="Fit with .*" + "{}={!r}".format(*parameter)):
         OrtGradientRegressor(boosted(library, kind, params | other).fit(X, y)).fit(X, y)
     OrtGradientRegressor(boosted(library, kind, params | exported).fit(X, y), max_iter=1).fit(X, y)
+
+
+#: For each library: the parameters with which trees encode the column ``kind`` themselves, and the type of the column.
+OWN_CATEGORIES = {
+    "lightgbm": ({}, "category"),
+    "xgboost": ({"enable_categorical": True}, "category"),
+    "catboost": ({"cat_features": ["kind"]}, "str"),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("library", OWN_CATEGORIES)
+def test_columns_of_categories_are_encoded_before_the_trees(library):
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    _, kind, params, _ = next(case for case in BOOSTED.values() if case[0] == library)
+    own, dtype = OWN_CATEGORIES[library]
+    frame = pandas.DataFrame(X[:, :2], columns=["age", "height"])
+    frame["kind"] = pandas.Series(np.where(X[:, 2] > 0, "a", "b")).astype(dtype)
+    with pytest.raises(ConversionError, match="encodes columns of categories itself.*Encode them before it"):
+        OrtGradientRegressor(boosted(library, kind, params | own).fit(frame, SIZE)).fit(frame, SIZE)
+    encoder = make_column_transformer((OrdinalEncoder(), ["kind"]), remainder="passthrough")
+    pipeline = make_pipeline(encoder, boosted(library, kind, params)).fit(frame, SIZE)
+    start = OrtGradientRegressor(pipeline, max_iter=0).fit(frame, SIZE)
+    np.testing.assert_allclose(start.predict(frame), pipeline.predict(frame), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_boolean_classes_of_catboost():
+    trees = boosted("catboost", "CatBoostClassifier", dict(iterations=3, verbose=0, allow_writing_files=False))
+    with pytest.raises(ConversionError, match=r"cannot export boolean classes. Fit with y.astype\(int\)"):
+        OrtGradientClassifier(trees.fit(X, SIZE > 0)).fit(X, SIZE > 0)
+    OrtGradientClassifier(trees.fit(X, (SIZE > 0).astype(int)), max_iter=1).fit(X, (SIZE > 0).astype(int))
 
 
 @pytest.mark.filterwarnings("ignore")

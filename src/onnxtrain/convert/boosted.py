@@ -6,6 +6,7 @@ import copy
 import importlib
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 from sklearn.base import is_classifier
@@ -38,6 +39,7 @@ def addition_of_boosted(kind: type) -> Addition:
 def _trees(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
     """Append the nodes of the library's export of an estimator; return its predictions or probabilities."""
     width = X.shape[-1] if X.shape is not None and isinstance(X.shape[-1], int) else estimator.n_features_in_
+    _check_exported(estimator)
     exported = _exported(estimator, width)
     lost = lost_outputs(exported)
     if lost:
@@ -45,6 +47,24 @@ def _trees(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
     outputs = op.splice(graph.without_maps(exported), X)
     found = [y for y in outputs if graph.is_float(y)][-1]
     return found if is_classifier(estimator) else op.Reshape(found, op.constant(graph.tensor([-1, 1])))
+
+
+def _check_exported(estimator: Any) -> None:
+    """Raise a ConversionError for categories and labels that the exporter of the library cannot write."""
+    library, name = library_of(type(estimator)), type(estimator).__name__
+    if library == "catboost" and is_classifier(estimator) and np.asarray(estimator.classes_).dtype.kind == "b":
+        raise ConversionError("CatBoost cannot export boolean classes. Fit with y.astype(int).")
+    categories = {
+        "lightgbm": lambda: estimator.booster_.pandas_categorical,
+        "xgboost": lambda: "c" in (estimator.get_booster().feature_types or ()),
+        "catboost": lambda: estimator.get_cat_feature_indices(),
+    }
+    if library is not None and categories[library]():
+        raise ConversionError(
+            "It encodes columns of categories itself, which its exporter cannot write. Encode them before it and fit "
+            "again: make_pipeline(make_column_transformer((OrdinalEncoder(), columns), remainder='passthrough'), "
+            f"{name}())."
+        )
 
 
 def _exported(estimator: Any, n_columns: int) -> onnx.ModelProto:

@@ -170,8 +170,14 @@ def holds_boosted(estimator: BaseEstimator) -> bool:
 
 #: For each library of boosted trees: the parameters with which its exporter writes what the class computes.
 _EXPORTED = {
-    "lightgbm": "boosting_type='gbdt', linear_tree=False and the objective 'regression', 'binary' or 'multiclass'",
-    "xgboost": "booster='gbtree' and the default objective, and XGBClassifier instead of XGBRFClassifier",
+    "lightgbm": (
+        "boosting_type='gbdt', linear_tree=False, zero_as_missing=False, reg_sqrt=False, sigmoid=1 and the objective "
+        "'regression', 'binary' or 'multiclass'"
+    ),
+    "xgboost": (
+        "booster='gbtree', missing=nan, num_parallel_tree=1 and the default objective, and XGBClassifier or "
+        "XGBRegressor instead of XGBRFClassifier or XGBRanker"
+    ),
     "catboost": "grow_policy='SymmetricTree' and loss_function='RMSE', 'Logloss' or 'MultiClass'",
 }
 
