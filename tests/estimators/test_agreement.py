@@ -417,6 +417,20 @@ def test_a_model_that_cannot_be_run_as_it_came():
         OrtGradientRegressor(onx, max_iter=2).fit(X.astype(np.float64), X.sum(axis=1))
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+def test_a_model_of_half_precision_inside_may_differ_by_its_rounding(dtype, monkeypatch):
+    """Its inputs and outputs are float32, as with keep_io_types=True of onnxruntime's converter."""
+    to = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    onx = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[n,4] X) => (float[n,1] Y) {{ c = Cast <to = {to}> (X) h = MatMul(c, W) Y = Cast <to = 1> (h) }}""")
+    onx.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((4, 1), dtype), "W"))
+    answers = agreement.answers_of_onnx
+    monkeypatch.setattr(agreement, "answers_of_onnx", lambda *a: {k: 1.01 * y for k, y in answers(*a).items()})
+    refused = pytest.raises(ModelError, match="'Y' differs from the original model")
+    with refused if dtype == np.float32 else nullcontext():
+        OrtGradientRegressor(onx, max_iter=0).fit(X, X[:, 0])
+
+
 def test_probabilities_that_are_rounded_to_one_are_a_tie():
     onx = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 21]>
         one_against_the_rest (float[n, 1] X) => (int64[n] label, float[n, 3] p) <float[1, 3] W = {1, 2, -1}, int64[1] one = {1}> {

@@ -397,6 +397,15 @@ WHEN_RUN = """q, s, z = DynamicQuantizeLinear(X) m = MatMulInteger(q, Q, z) f = 
 WHEN_RUN_FUSED = "Y = com.microsoft.DynamicQuantizeMatMul(X, Q, scale, zero, b)"
 
 
+def test_values_quantized_when_they_are_run_have_eight_bits():
+    for nodes in (WHEN_RUN, WHEN_RUN_FUSED):
+        onx = onnx.parser.parse_model(
+            f"""<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]> g (float[n, 2] X) => (float[n, 1] Y)
+            <int8[2, 1] Q = {{1, 2}}, float scale = {{0.5}}, int8 zero = {{0}}, float[1] b = {{0.5}}> {{ {nodes} }}"""
+        )
+        assert quantized_steps(onx.SerializeToString()) == pytest.approx(4 * 2 / 256)
+
+
 @pytest.mark.parametrize(
     "nodes, words",
     [

@@ -99,6 +99,8 @@ def has_integers(onx: onnx.ModelProto) -> bool:
 
 def activation_bits(onx: onnx.ModelProto) -> int:
     """Return the bits of the coarsest quantization of values that depend on the inputs; 0 if there is none."""
+    if any(node.op_type.startswith("DynamicQuantize") for node in onx.graph.node):  # always uint8
+        return 8
     nodes = graph.load(onx).graph if has_integers(onx) else ()
     quantized = (n.outputs[0] for n in nodes if n.op_type == "QuantizeLinear" and graph.constant(n.inputs[0]) is None)
     return min((y.dtype.bitwidth for y in quantized if y.dtype is not None), default=0)

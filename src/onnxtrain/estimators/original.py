@@ -93,6 +93,12 @@ def is_rough(original: bytes) -> bool:
     return any(a.name == "prob_a" and len(a.floats) > 0 for a in given)
 
 
+def has_half_weights(original: bytes) -> bool:
+    """Whether a model has weights of half precision, whatever the type of its inputs and outputs."""
+    halves = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+    return any(w.data_type in halves for w in onnx.load_model_from_string(original).graph.initializer)
+
+
 def quantized_steps(original: bytes) -> float:
     """Return how much a quantized model may differ, relative to the largest value; 0 for other models."""
     bits = activation_bits(onnx.load_model_from_string(original))
