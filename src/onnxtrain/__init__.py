@@ -85,6 +85,9 @@ _REMEDIES = {
     "from_sklearn": "Use get_trained_onnx() of a fitted estimator",
     "metrics": "Use sklearn.metrics",
     "predict": "Use predict(X) of a fitted estimator",
+    **dict.fromkeys(
+        ("manual_seed", "seed", "seed_everything", "set_seed"), "Set random_state, a parameter of the estimators"
+    ),
     "set_device": "Set device, a parameter of the estimators",
     "to_onnx": "Use get_trained_onnx() of a fitted estimator",
     "to_sklearn": "Use to_sklearn() of a fitted estimator",

@@ -45,7 +45,13 @@ _REMEDIES = {
     "Use cross_val_score of scikit-learn": "cross_val_score cross_validate cv validate",
     "Use CalibratedClassifierCV(model) of scikit-learn": "calibrate",
     "Use classes_, the labels of y": "class_names class_names_ label_encoder_ labels_ n_classes n_classes_",
+    "Use coef_ and intercept_ of a linear model, or weights_": "beta coef coefficients params",
     "Use decision_function(X) of a classifier": "get_logits logits",
+    "Use score(X, y), which is R² for a regressor": "rsquared rsquared_adj",
+    "Use predict(X) - y": "resid residuals",
+    "Use predict(X) of the rows of fit": "fittedvalues",
+    "Gradient descent gives no standard errors; statsmodels fits models that have them": "aic bic bse conf_int "
+    "cov_params f_pvalue pvalues tvalues",
     "Use embed(X, output) for a value inside the model": "attention attentions hidden_states last_hidden_state",
     "Use fit(X, y)": "fine_tune finetune fit_generator fit_model learn optimize train train_model",
     "Use fit(X, y); max_iter=0 takes no step": "build initialize",
@@ -88,7 +94,7 @@ _REMEDIES = {
     "Use predict(X), or onnxruntime.InferenceSession with the file of get_trained_onnx(path=...)": "run",
     "Use score(X, y) or losses(X, y)": "accuracy evaluate r2 r2_score score_ test test_on_batch",
     "Use sklearn.inspection.permutation_importance(model, X, y)": "explain feature_importance feature_importances_ "
-    "plot_importance shap_values",
+    "get_fscore get_score plot_importance shap_values",
     "Use summary(), which shows them": "children get_layer layers modules named_children named_modules",
     "Use summary(), which shows the parameters": "architecture count_params describe info n_params num_parameters",
     "Use TunedThresholdClassifierCV(model) of scikit-learn": "threshold threshold_",

@@ -148,7 +148,7 @@ def onnx_derivative(
     if path_name is not None:
         if not isinstance(path_name, (str, os.PathLike)):
             raise ArgumentTypeError(f"path_name must be a file path, got {path_name!r:.80}.")
-        onnx.save_model(result, path_name)
+        graphs.write_model(result, path_name, {})
     return result
 
 
@@ -233,7 +233,10 @@ def _checked(options: object, loss: object, label: object, builder: str) -> Deri
     if DerivativeOptions.Loss in options and not isinstance(loss, str):
         raise ParameterError(f"The option Loss requires the name of the loss, got loss={loss!r}.")
     if DerivativeOptions.Loss not in options and (loss is not None or label is not None):
-        raise ParameterError(f"loss={loss!r} and label={label!r} require the option Loss, got {options!r}.")
+        raise ParameterError(
+            f"loss={loss!r} and label={label!r} require the option Loss, got {options!r}. Set "
+            "options=DerivativeOptions.Loss and loss= to the name of the output that is the loss."
+        )
     return options
 
 

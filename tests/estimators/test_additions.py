@@ -168,6 +168,7 @@ def test_small_probabilities_of_a_gaussian_process_keep_their_digits(dtype, erro
     np.testing.assert_allclose(tuned.predict_proba(WINE), fitted.predict_proba(WINE), rtol=0, atol=error)
 
 
+@pytest.mark.filterwarnings("ignore:Before training, the model predicts rows with the label")
 @pytest.mark.parametrize("name", ["propagation", "spreading"])
 def test_trained_label_distributions_stay_probabilities(name):
     fitted = CLASSIFIERS[name][0].fit(WINE, KIND)

@@ -37,7 +37,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SG
 from sklearn.metrics import make_scorer, mean_absolute_error
 from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier, MLPRegressor
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
     LabelEncoder,
@@ -129,11 +129,13 @@ DIGITS_AS_TEXT = pd.DataFrame({"area": np.arange(20.0), "rooms": ["2", "3.5"] * 
 
 
 ENCODED = make_pipeline(OneHotEncoder(), LogisticRegression())
+WITH_TOWNS = make_pipeline(make_column_transformer((OneHotEncoder(), ["town"]), (StandardScaler(), ["area"])), Ridge())
 WITH_SPLINES = make_pipeline(
     make_column_transformer((OneHotEncoder(), ["town"]), (SplineTransformer(), ["area"])), LogisticRegression()
 )
 
 SCALED = make_pipeline(StandardScaler(), LogisticRegression()).fit(IRIS, SPECIES)
+GOOD = LogisticRegression(max_iter=1000).fit(IRIS, SPECIES)
 
 TRAINED = R(PIXELS, max_iter=0).fit(np.ones((20, 3, 8, 8)), PAIR)
 
@@ -381,6 +383,12 @@ CALLS = [
         lambda _: onnxtrain.add_loss_output(TWO),
         ModelError,
         "Set output_index to one of them, for example output_index='a'.",
+    ),
+    (
+        lambda _: onnxtrain.add_loss_output(onnxtrain.add_loss_output(LINE)),
+        ModelError,
+        "'loss' is one number for all rows, like a loss. Pass the model as it was before this loss was added, or exported "
+        "without labels.",
     ),
     (
         lambda _: onnxtrain.add_loss_output(NETWORK, output_index="label"),
@@ -663,7 +671,7 @@ MORE_CALLS = [
             .predict(pd.DataFrame({"town": ["Rom"]}))
         ),
         DataError,
-        "a category that the encoder was not fitted on. OneHotEncoder(handle_unknown='ignore') takes any.",
+        "Found unknown categories ['Rom'] in column 0 during transform. Fit again with an encoder that ignores unknown",
     ),
     (
         lambda _: R(max_iter=1).fit(TABLE[["area"]], RENT).predict(TABLE[["area"]].assign(z=1.0)),
@@ -791,6 +799,9 @@ MORE_CALLS = [
         OptimizerError,
         "Unknown learning rate schedule 'auto'. Known: adaptive, constant",
     ),
+    (lambda _: R(learning_rate="plateau").fit(X, y), OptimizerError, "Did you mean 'adaptive'?"),
+    (lambda _: R(learning_rate="ReduceLROnPlateau").fit(X, y), OptimizerError, "Did you mean 'adaptive'?"),
+    (lambda _: R(learning_rate="ExponentialDecay").fit(X, y), OptimizerError, "Did you mean 'invscaling'?"),
     (lambda _: R(learning_rate=Adam()).fit(X, y), OptimizerError, "is an optimizer. Pass it as solver=."),
     (
         lambda _: R(solver=Cosine(0.1)).fit(X, y),
@@ -975,7 +986,7 @@ LAST_CALLS = [
     (
         lambda _: R().fit(X, y, callback=LossCurveDisplay),
         ParameterError,
-        "callback must be an instance, got the class LossCurveDisplay. Pass",
+        "got the class LossCurveDisplay. onnxtrain.LiveLossCurve() draws the loss during a fit.",
     ),
     (
         lambda _: R().fit(X, y, callback=lambda info: "stop"),
@@ -1886,7 +1897,11 @@ SECOND_HOUR = [
     ),
     (lambda _: R().fit(X, y, X_test=X, y_test=y), ArgumentTypeError, "fit(X, y, X_val=..., y_val=...)."),
     (lambda _: R().fit(X, y, X_val=(X, y)), DataError, "X_val is a tuple of 2, but y_val is missing. Pass them one by"),
-    (lambda _: R().fit(X, y, np.ones((442, 1))), DataError, "one weight per row of X: numpy.ravel(sample_weight)."),
+    (
+        lambda _: R().fit(X, y, np.ones((442, 1))),
+        DataError,
+        "Pass one weight per row of X, such as sample_weight[:, 0].",
+    ),
     (
         lambda _: C(class_weight=np.ones(3)).fit(IRIS, SPECIES),
         ParameterError,
@@ -2057,6 +2072,13 @@ SECOND_HOUR += [
         ArgumentTypeError,
         "batch_size is a parameter of",
     ),
+    (
+        lambda _: rows.from_files([1, 2], print)[:1],
+        AttributeError,
+        "FileRows has no indices, slices or iteration. Read a part with X, y = parts.read(i)[:2], or make parts of some "
+        "files alone, such as from_files(files[:2], read).",
+    ),
+    (lambda _: list(rows.Parts(rows.from_files([1], print))), AttributeError, "Parts has no indices, slices or iter"),
     (lambda _: rows.from_files("a.csv", print), ArgumentTypeError, "Pass a list, ['a.csv']."),
     (lambda _: rows.from_files(print, ["a.csv"]), ArgumentTypeError, "Call from_files(files, read)."),
     (
@@ -2378,7 +2400,182 @@ THIRD_HOUR = [
     ),
 ]
 
-ALL_CALLS = CALLS + MORE_CALLS + LAST_CALLS + FURTHER_CALLS + OTHER_KINDS + SECOND_HOUR + THIRD_HOUR
+FOURTH_HOUR = [
+    (
+        lambda _: R().fit(pd.DataFrame({"a": ["1,000", "2,500"] * 5}), range(10)),
+        DataError,
+        "X contains numbers with commas between the thousands as strings in 'a'. Convert them: X['a'].str.replace(',', '')",
+    ),
+    (
+        lambda _: R().fit(X, ["1"] * 442),
+        DataError,
+        "got the string '1'. Pass numpy.asarray(y).astype(float), or use Ort",
+    ),
+    (
+        lambda _: R().fit(X, ["$1"] * 442),
+        DataError,
+        "got the string '$1'. Use OrtGradientClassifier to learn classes, or",
+    ),
+    (lambda _: R(activation="relu"), ArgumentTypeError, "Pass a model: OrtGradientRegressor(MLPRegressor("),
+    (lambda _: C(class_names=["a"]), ArgumentTypeError, "The classes are those of y."),
+    (
+        lambda r: r.pvalues,
+        AttributeError,
+        "Gradient descent gives no standard errors; statsmodels fits models that have",
+    ),
+    (lambda _: R("~/m.onnx").fit(X, y), ModelError, "~ is not expanded. Use os.path.expanduser('~/m.onnx')."),
+    (lambda _: R("x" * 5000).fit(X, y), ModelError, "got 5000 characters, 'xxx"),
+    (
+        lambda _: R(["a.onnx", "b.onnx"]).fit(X, y),
+        ParameterError,
+        "got list. Pass one of them. A file and its external",
+    ),
+    (lambda _: R(memoryview(b"a")).fit(X, y), ParameterError, "got memoryview. Pass bytes(model)."),
+    (
+        lambda _: R(TWO_INPUTS).fit({"a": (row for row in X), "b": X}, y),
+        DataError,
+        "X['a'] must be an array with one entry per row, got a generator, which can be read only once. Pass list(X['a']).",
+    ),
+    (
+        lambda _: R(TWO_INPUTS).fit({0: X, 1: X}, y),
+        DataError,
+        "The keys of X must be the names of the inputs of the model, a, b, got 0, 1. Pass dict(zip(['a', 'b'], X.values()))",
+    ),
+    (
+        lambda _: R(onnxtrain.add_loss_output(LINE)).fit(X, y),
+        DataError,
+        "'label' seems to be an input for labels, as of a model with a loss. Pass the model without a loss; fit adds one.",
+    ),
+    (
+        lambda _: R(
+            onnx.parser.parse_model(
+                '<ir_version: 8, opset_import: ["" : 17, "mine" : 1]> g (float[n, 2] X) => (float[n, 1] Y) '
+                "<float[2, 1] W = {1, 2}> { h = MatMul(X, W) Y = mine.Foo(h) }"
+            )
+        ).fit(PAIR, RENT),
+        ModelError,
+        "Only operators of ONNX and onnxruntime can be trained. Export the model without custom operators",
+    ),
+    (lambda _: R(penalty={"elasticnet": 0.1}).fit(X, y), WeightError, "For a penalty on all weights, set l1= and l2=."),
+    (lambda _: R(solver="torch.optim.AdamW").fit(X, y), OptimizerError, "Did you mean 'adamw'?"),
+    (lambda _: C(loss=type("CrossEntropyLoss", (), {})).fit(IRIS, SPECIES), LossError, "Did you mean 'log'?"),
+    (
+        lambda _: onnxtrain.onnx_derivative(LINE, label="y"),
+        ParameterError,
+        "Set options=DerivativeOptions.Loss and loss= to the name of the output that is the loss.",
+    ),
+    (
+        lambda _: onnxtrain.onnx_derivative(TWO_COLUMNS, path_name="no/x.onnx"),
+        FileError,
+        "Create the folder first: os.makedirs('no').",
+    ),
+    (
+        lambda _: onnxtrain.add_loss_output(NETWORK, "log", class_axis=1),
+        LossError,
+        "class_axis=1 applies to outputs with three or more axes, but got probabilities: FLOAT[",
+    ),
+    (
+        lambda _: OrtGradientForwardBackward(TWO_COLUMNS)(X),
+        ArgumentTypeError,
+        "OrtGradientForwardBackward cannot be called. Use new_instance().forward([X, *weights], training=True).",
+    ),
+    (lambda r: r.export_training_step("d", target="browser"), ParameterError, "In a browser and in Node, a step for"),
+    (lambda r: r.export_training_step(__file__), FileError, "File exists. It is a file. Pass another path."),
+    (lambda _: R().partial_fit(X[0], y[0]), DataError, "For a single row, pass X[None] and [y]."),
+    (
+        lambda _: C().partial_fit(IRIS, SPECIES, np.ones(150)),
+        DataError,
+        "classes has one entry per row, 150, like sample weights, but not all labels of y. Pass weights by name: partial_f",
+    ),
+    (
+        lambda r: r.get_trained_onnx(path=io.BytesIO()),
+        ArgumentTypeError,
+        "Write to it: file.write(model.get_trained_onnx().SerializeToString()).",
+    ),
+    (lambda _: R(loss=lambda op, y, p: "huber").fit(X, y), LossError, "Pass the name itself: loss='huber'."),
+    (
+        lambda _: C(LogisticRegression(max_iter=1000).fit(IRIS, np.array(["a", "b", "c"])[SPECIES])).fit(IRIS, SPECIES),
+        DataError,
+        "y has the integers 0, 1, 2, but the classes of the model are ['a', 'b', 'c']. If they are positions in this list, "
+        "pass numpy.array(['a', 'b', 'c'])[y].",
+    ),
+    (
+        lambda r: r.score(y.tolist(), X),
+        DataError,
+        "X has shape (442,) and y has shape (442, 10), as if they were swapped.",
+    ),
+    (
+        lambda _: C(PIXELS).fit(np.ones((20, 3, 8, 8)), [-100, 1] * 10),
+        DataError,
+        "y has the label -100, but the model has 2 classes",
+    ),
+    (lambda _: R(make_pipeline([StandardScaler(), Ridge()])).fit(X, y), ParameterError, "make_pipeline(*steps)"),
+    (
+        lambda _: R(TWO_INPUTS).fit(PAIR, RENT),
+        DataError,
+        "If it has a column per input, in this order, use pandas.DataFrame(X, columns=['a', 'b']).",
+    ),
+    (
+        lambda _: R().fit(X, y, np.ones((442, 2, 2))),
+        DataError,
+        "got an array of shape (442, 2, 2). To weight classes of pos",
+    ),
+    (
+        lambda _: R().fit(PAIR, scipy.sparse.csr_matrix(RENT)),
+        DataError,
+        "y seems to be transposed. Pass y.toarray().ravel().",
+    ),
+    (
+        lambda _: R(loss=lambda op, y, p: op.ReduceSum(y - p, axis=1)).fit(X, y),
+        LossError,
+        "The axes of a reduction are its second input: op.ReduceSum(x, [1], keepdims=1)",
+    ),
+    (
+        lambda _: R(loss=lambda op, y, p: op.Cast(y - p, to=7)).fit(X, y),
+        LossError,
+        "Convert it to floats: op.CastLike(x, y_pred).",
+    ),
+    (lambda _: R(loss=lambda op, y, p: op.Sub(y)).fit(X, y), ModelError, "An operator has too few or too many inputs."),
+    (
+        lambda _: R(Pipeline([StandardScaler(), Ridge()])).fit(X, y),
+        ParameterError,
+        "are pairs of a name and a step, got",
+    ),
+    (
+        lambda _: R(make_pipeline(make_column_transformer((StandardScaler, ["area"])), Ridge())).fit(TABLE, RENT),
+        ParameterError,
+        "A step of the ColumnTransformer must be an instance, got the class StandardScaler. Pass StandardScaler().",
+    ),
+    (
+        lambda _: R(WITH_TOWNS).fit(TABLE.assign(area=np.where(RENT > 3, RENT, np.nan)), RENT),
+        DataError,
+        "contains NaN in 'area'. Put an imputer before the step of the pipeline that takes these columns, such as (make_pip",
+    ),
+    (
+        lambda _: R(WITH_TOWNS).fit(TABLE[:15], pd.Series(RENT)),
+        DataError,
+        "Pass y.loc[X.index], the targets of the rows",
+    ),
+    (
+        lambda _: R(WITH_TOWNS).fit(TABLE[:15], RENT),
+        DataError,
+        "X has 15 rows, y has 20. Pass one target per row, from",
+    ),
+    (lambda r: r.predict([]), DataError, "X has no rows. Pass at least one."),
+    (
+        lambda _: setattr(C(), "classes_", ["a"]),
+        AttributeError,
+        "classes_ cannot be assigned: the classes are the labels",
+    ),
+    (
+        lambda _: onnxtrain.trainable_weights(LINE, "coef*"),
+        ParameterError,
+        "X must be rows, got 'coef*'. trainable_weig",
+    ),
+    (lambda _: onnxtrain.set_seed(0), AttributeError, "Set random_state, a parameter of the estimators"),
+]
+
+ALL_CALLS = CALLS + MORE_CALLS + LAST_CALLS + FURTHER_CALLS + OTHER_KINDS + SECOND_HOUR + THIRD_HOUR + FOURTH_HOUR
 
 
 @pytest.mark.parametrize("call, error, message", ALL_CALLS, ids=[row[2][:60] for row in ALL_CALLS])
@@ -2482,6 +2679,9 @@ def test_labels_of_a_nullable_type_come_back_as_they_are(dtype, rows):
         b"PAR1": "It is a parquet file, which holds rows.",
         b"    ORTM": "It is a model in the ORT format.",
         b'{"a": 1}': "It is a JSON file",
+        b'<\n  ir_version: 10,\n  opset_import: ["" : 21]\n>': "onnx.load(path, format='onnxtxt').",
+        b'ir_version: 10\ngraph {\n name: "g"\n}': "onnx.load(path, format='textproto').",
+        b"PK\x03\x04" + 26 * b"0" + b"a.npy": "It holds arrays of numpy.",
         b"": "It has another format, or is truncated.",
     }.items(),
 )
@@ -2649,7 +2849,8 @@ def own(function):
         ),
         (
             lambda: C(MLP, weights_to_train=LoRA(rank=20), max_iter=1).fit(IRIS, SPECIES),
-            "LoRA(rank=20) has a larger rank than any dimension of the matrices, at most 4, so the factors have more",
+            "LoRA(rank=20) has a larger rank than any dimension of the matrices, at most 4, so the factors have more values "
+            "than the matrices. Set a small rank, such as 1; the scale is alpha / rank.",
         ),
         (
             lambda: R(max_iter=1).fit(TARGET_INSIDE, TARGET_INSIDE["target"]),
@@ -2664,6 +2865,35 @@ def own(function):
             "The labels 'a ' and 'a' differ only in spaces, but are two classes. If they are one, strip the labels",
         ),
         (lambda: C(SCALED, max_iter=1).fit(IRIS / 255, SPECIES), "The columns of X vary 0.00392 times as much"),
+        (
+            lambda: R(max_iter=1).fit(X, y, 10),
+            "sample_weight=10 is one number for all rows, which has no effect. The third",
+        ),
+        (
+            lambda: R(max_iter=1).fit(TARGET_INSIDE, TARGET_INSIDE[["target"]]),
+            "The column 'target' of X has the values of y",
+        ),
+        (
+            lambda: C(LogisticRegression(class_weight="balanced"), max_iter=1).fit(IRIS, SPECIES),
+            "class_weight='balanced' of LogisticRegression has no effect on the training, in which all rows count alike. Set",
+        ),
+        (
+            lambda: R(LinearRegression().fit(X, y), max_iter=1).fit(X, y / 1000),
+            "The predictions of the model are from 38.1 to 291 before training, but y is from 0.037 to 0.332, as in another",
+        ),
+        (
+            lambda: C(GOOD, max_iter=1).fit(IRIS, (SPECIES + 1) % 3),
+            "the model predicts rows with the label 0 as 2, 1 as 0, 2 as 1. If it was trained on these classes, y names them",
+        ),
+        (
+            lambda: C(max_iter=1).fit(IRIS, np.array(["a", "nan", "b"])[SPECIES]),
+            "The label 'nan' is a class of its own, but looks like a missing label that was converted to a string.",
+        ),
+        (
+            lambda: C(max_iter=1).fit(X, y.astype(int)),
+            "y has 214 different integers in 442 rows, from 25 to 346, and each is a class of its own. To learn them as "
+            "numbers, use OrtGradientRegressor.",
+        ),
         (
             lambda: C(SCALED, max_iter=1).fit(StandardScaler().fit_transform(IRIS), SPECIES),
             "standard deviations near 1, as after a StandardScaler, but the pipeline begins with one that was fitted on "
@@ -2681,6 +2911,13 @@ def own(function):
         "fractions",
         "spaces",
         "smaller",
+        "one weight",
+        "several targets",
+        "class weight",
+        "unit",
+        "order",
+        "missing",
+        "numbers",
         "twice",
     ],
 )
@@ -2695,6 +2932,7 @@ def test_what_is_meant_is_not_warned_of():
     own(lambda op, y, p: y - p).set_params(l2=1.0).fit(X, y)  # the penalty bounds it
     C(loss=lambda op, y, p: (y - p) ** 2, max_iter=1).fit(IRIS[:100], SPECIES[:100])
     C(SCALED, max_iter=1).fit(IRIS[:60] * 3, SPECIES[:60])
+    C(max_iter=1).fit(X[:90], np.arange(90) % 30)  # few rows of many classes
 
 
 def test_partial_fit_warns_of_what_it_ignores_and_forgets():

@@ -65,6 +65,16 @@ PIXELS = onnx_model(
     "(float[n, 3, 8, 8] X) => (float[n, 2] Y) <float[3, 2] W = {1, 2, 3, 4, 5, 6}>"
     "{ p = GlobalAveragePool(X) f = Flatten(p) Y = MatMul(f, W) }"
 )
+#: Networks for pixels: from 0 to 255, with a mean of 1/2, and from 0 to 1 without a sign of it.
+DIVIDED, NORMALIZED, CERTAIN = (
+    onnx_model(
+        "(float[n, 3, 8, 8] X) => (float[n, 2] Y) "
+        f"<float c = {{{c}}}, float m = {{0.5}}, float s = {{0.25}}, float[3, 2] W = {{1, 2, 3, 4, 5, 9}}>"
+        f"{{ {scaled} p = GlobalAveragePool(x) f = Flatten(p) Y = MatMul(f, W) }}"
+    )
+    for c, scaled in [(255, "x = Div(X, c)"), (1, "d = Sub(X, m) x = Div(d, s)"), (1, "x = Relu(X)")]
+)
+PAIRS = np.arange(20) % 2
 SEGMENTS = onnx_model(
     "(float[n, 3, h, w] X) => (float[n, 2, h, w] Y) <float[2, 3, 1, 1] W = {1, 2, 3, 4, 5, 6}> { Y = Conv(X, W) }"
 )
@@ -111,6 +121,18 @@ def forward(input_ids, attention_mask): ...
 BERT = of_package("Bert", forward=staticmethod(forward), parameters=lambda self: [])
 
 CALLS = [
+    (
+        lambda: C(READER).fit(pd.DataFrame(IDS), KINDS),
+        DataError,
+        "but 3 columns with numbers as names. If they are the positions of the tokens, pass {'input_ids': X.to_numpy(), 'at",
+    ),
+    (
+        lambda: C(READER).fit({"input_ids": IDS}, KINDS),
+        DataError,
+        "X has no 'attention_mask', which is an input of the model. The tokenizer makes it. A mask that keeps all tokens is "
+        "numpy.ones_like(X['input_ids']), or inputs={'attention_mask': 1} on the estimator.",
+    ),
+    (lambda: C(SEGMENTS).fit(IMAGES, np.ones((20, 64), int)), DataError, "Pass y.reshape(len(y), height, width)."),
     # token ids and masks
     (
         lambda: C(READER).fit(TOKENS | {"input_ids": np.where(MASK, IDS, -100)}, KINDS),
@@ -496,8 +518,22 @@ def test_the_answer_says_what_was_found_and_what_to_do(call, error, message):
             "X['mask'] contains only 0 and 1, but the model adds this mask to the scores of its attention, where 0 keeps "
             "a token and a large negative number hides it. Convert it: numpy.where(X['mask'], 0.0, -10000.0).",
         ),
+        (
+            lambda: C(DIVIDED, output_is="scores", max_iter=0).fit(IMAGES, PAIRS),
+            "The model shifts and scales its input 'X' as if its values were up to about 255, but those of X are up to "
+            "1. For pixels from 0 to 1, pass X * 255; if X was scaled, pass the rows as they were before.",
+        ),
+        (
+            lambda: C(NORMALIZED, max_iter=0).fit(255 * IMAGES, PAIRS),
+            "as if its values were up to about 1, but those of X are up to 255. Scale X as in the training of the model, "
+            "for example X / 255 for pixels from 0 to 255.",
+        ),
+        (
+            lambda: C(CERTAIN, max_iter=0).fit(255 * IMAGES, PAIRS),
+            "The model is certain of a class in most rows, with scores that differ by ",
+        ),
     ],
-    ids=["mask", "swapped", "tokens", "columns", "added"],
+    ids=["mask", "swapped", "tokens", "columns", "added", "divided", "normalized", "certain"],
 )
 def test_what_is_probably_meant_otherwise_is_warned_of(call, message):
     with pytest.warns(UserWarning, match=re.escape(message)):
@@ -511,6 +547,9 @@ def test_what_is_meant_is_not_warned_of():
     C(READER, inputs={"attention_mask": 1}, max_iter=0).fit(IDS, KINDS)
     C(ATTENTION, max_iter=0).fit({"x": np.ones((20, 3, 2)), "mask": np.where(MASK, 0, -1e4)}, STEPS)
     C(ATTENTION, max_iter=0).fit({"x": np.ones((20, 3, 2)), "mask": np.zeros((20, 3))}, STEPS)
+    C(DIVIDED, max_iter=0).fit(255 * IMAGES, PAIRS)
+    C(NORMALIZED, max_iter=0).fit(IMAGES, PAIRS)
+    C(CERTAIN, max_iter=0).fit(IMAGES, PAIRS)
 
 
 @pytest.mark.parametrize("kind", ["Less", "Equal"])

@@ -268,7 +268,7 @@ REFUSED = {
     ),
     "rows on the first axis": (
         {"inputs": {"sr": 1}}, {"x": X, "state": np.moveaxis(STATES, 1, 0)}, DataError,
-        "x has 24 on axis 0, state has 2 on axis 1. If the model takes the rows of an input on another axis, set batch_axis",
+        "x has 24 on axis 0, state has 2 on axis 1. .* If the model takes the rows of an input on another axis, set batch_axis",
     ),
     "too few axes": (
         {"inputs": {"sr": 1}}, {"x": X, "state": np.zeros(N)}, DataError,

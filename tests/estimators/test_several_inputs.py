@@ -354,7 +354,8 @@ REFUSED = {
     "axes": ({**X, "input_ids": PADDED[:, :, None]}, r"X\['input_ids'\] has 3 axes, but the model takes 2"),
     "rows": (
         {**X, "attention_mask": MASK[:5]},
-        "X has inconsistent numbers of samples: input_ids has 60 on axis 0, attention_mask has 5 on axis 0",
+        "X has inconsistent numbers of samples: input_ids has 60 on axis 0, attention_mask has 5 on axis 0. To take "
+        r"some rows, slice each input alike: {name: x\[rows\] for name, x in X.items\(\)}, or onnxtrain.Inputs\(\*\*X\)\[rows\]",
     ),
     "deeper lists": (
         {**X, "input_ids": [[[1, 2]], [[1]]] * 30},

@@ -40,8 +40,8 @@ def lengths_of_tables(onx: onnx.ModelProto) -> dict[str, int]:
     {'ids': 3}
     """
     proto = graph.inline_functions(onx)
-    readers = _readers(proto)
-    constants = _constants(proto)
+    readers = readers_of(proto)
+    constants = constants_of(proto)
     found = {}
     for value in proto.graph.input:
         uses = list(_uses(value.name, readers))
@@ -66,7 +66,7 @@ def added_masks(onx: onnx.ModelProto) -> frozenset[str]:
     masks = [v.name for v in onx.graph.input if "mask" in v.name.lower() and _is_float(v)]
     if not masks:
         return frozenset()
-    readers = _readers(graph.inline_functions(onx))
+    readers = readers_of(graph.inline_functions(onx))
     return frozenset(name for name in masks if _is_added(name, readers))
 
 
@@ -87,7 +87,8 @@ def _is_added(name: str, readers: Readers) -> bool:
     return all(node.op_type == "Add" for node, _ in _uses(name, readers) if node.op_type not in _SAME_VALUES)
 
 
-def _readers(proto: onnx.ModelProto) -> Readers:
+def readers_of(proto: onnx.ModelProto) -> Readers:
+    """Return the nodes that read each value, by its name, with the position of the operand."""
     found: Readers = defaultdict(list)
     for node in nodes_in(proto.graph.node):
         for position, name in enumerate(node.input):
@@ -95,7 +96,7 @@ def _readers(proto: onnx.ModelProto) -> Readers:
     return found
 
 
-def _constants(proto: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
+def constants_of(proto: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
     """Return the initializers, the Constant nodes, and the tensors from which others are cast, by name."""
     found = {tensor.name: tensor for tensor in proto.graph.initializer}
     for node in proto.graph.node:

@@ -302,7 +302,8 @@ def _filled(name: str, value: Any, declared: onnx.ValueInfoProto, shape: Shape |
         array = given.astype(dtype)
     except (TypeError, ValueError) as e:
         raise ParameterError(
-            f"inputs[{name!r}] must have the dtype {dtype} of the model input, got {value!r:.80}: {e}"
+            f"inputs[{name!r}] must have the dtype {dtype} of the model input, got {value!r:.80}. Pass a number or an "
+            "array."
         ) from e
     if dtype.kind in "iub" and not np.array_equal(array, given):
         raise ParameterError(f"inputs[{name!r}] must have the dtype {dtype} of the model input, got {value!r:.80}.")

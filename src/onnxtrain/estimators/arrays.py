@@ -51,7 +51,9 @@ def as_array(values: Any, name: str = "X") -> Any:
         return np.asarray(values)
     except (TypeError, BufferError, RuntimeError) as e:
         kind = getattr(values, "dtype", type(values).__name__)
-        raise DataError(f"{name} of type {kind} cannot become a numpy array: {e}. Convert it to float32 first.") from e
+        said = str(e).rstrip(".")
+        remedy = "" if "to_dense" in said else " Convert it to float32 first."
+        raise DataError(f"{name} of type {kind} cannot become a numpy array: {said}.{remedy}") from e
 
 
 def is_polars(X: object) -> TypeGuard[Any]:
@@ -252,6 +254,13 @@ def _numbers(values: np.ndarray, dtype: np.dtype, name: str) -> np.ndarray:
         remedy = " Convert text with the tokenizer of the model." if texts and dtype.kind in "iu" else ""
         if texts and texts[0].startswith("["):
             remedy = " Convert strings of lists: [ast.literal_eval(text) for text in texts]."
+        elif (
+            texts
+            and dtype.kind == "i"
+            and name.startswith("X[")
+            and re.fullmatch(r"-?\d+(\s+-?\d+)*", texts[0].strip())
+        ):
+            remedy = f" Convert strings of numbers: [[int(word) for word in text.split()] for text in {name}]."
         raise DataError(
             f"{name} has dtype {values.dtype}, which cannot be converted to {dtype}: {said}.{remedy}"
         ) from e
@@ -344,7 +353,7 @@ def _cast_exactly(values: np.ndarray, dtype: np.dtype, name: str, first: int = 0
         place = tuple(different[0])
         raise DataError(
             f"{name} must contain {dtype} values, got {values[place]} in row {first + place[0]}. Values are not "
-            "rounded or clipped."
+            "rounded or clipped. If rounding is meant, use numpy.rint."
         )
     return converted
 
@@ -369,6 +378,11 @@ _FOR_COMPLEX = ". Pass real and imaginary parts as columns: numpy.c_[X.real, X.i
 _FOR_VECTORS = (
     ", but a text vectorizer takes one string per row, and X has numbers, as after a vectorizer. Pass the texts, or a "
     "model without the vectorizer."
+)
+_FOR_MISSING_NUMBERS = (
+    ". Put an imputer before the step of the pipeline that takes these columns, such as "
+    "(make_pipeline(SimpleImputer(), StandardScaler()), [{!r}]) in make_column_transformer, or fill them: "
+    "X.fillna({{{!r}: 0.0}})."
 )
 _FOR_MISSING_TEXTS = (
     ". Fill missing texts, for example X.fillna({{{!r}: 'missing'}}), and missing numbers by an imputer in the "
@@ -445,6 +459,7 @@ _REMEDIES = {
     "features as input": " Pass the columns that fit got, in the same order.",
     "Mix of label input types": ". Pass labels of the type of classes_, those of fit.",
     "not columns of the dataframe": ". The model selects columns by these names. Pass a frame that has them.",
+    "array=[]": " X has no rows. Pass at least one.",
     "got scalar array": "\nPass an array or a frame; for a dictionary of columns, pandas.DataFrame(X).",
     _NO_VOCABULARY: ". The vectorizer drops words of one letter; token_pattern=r'(?u)\\b\\w+\\b' keeps them.",
     "Expected unique column names": "\nRename the columns, or drop repeated ones: X.loc[:, ~X.columns.duplicated()].",
@@ -452,7 +467,7 @@ _REMEDIES = {
     "Feature names unseen": "Select the columns of fit: X[model.feature_names_in_].",
     "sample_weight contains": " Set the weight of a row to 0 to leave it out.",
     "passed to `sample_weight`": " Set the weight of a row to 0 to leave it out.",
-    "Sample weights must be 1D": " Pass one weight per row of X: numpy.ravel(sample_weight).",
+    "Sample weights must be 1D": " Pass one weight per row of X, such as sample_weight[:, 0].",
     "(numpy.record,": ". Convert records to columns: pandas.DataFrame(X).",
     "same order as they were in fit": "Pass X[model.feature_names_in_], which has the columns in that order.",
     "are not in class_weight": ". Its keys must be labels as in y, the number 1 and not the string '1'.",
@@ -494,7 +509,9 @@ def _with_remedy(message: str, X: Any, *, of_onnx: bool) -> str:
     if of_onnx and "X contains NaN" in message:
         remedy = ". Leave out rows with NaN, or replace it: numpy.nan_to_num(X)."
     if "X contains NaN" in message and (columns := _columns_with_gaps(X)):
-        texts = [name for name in text_columns(X) if name in columns]
+        every = text_columns(X)
+        texts = [name for name in every if name in columns]
+        remedy = _FOR_MISSING_NUMBERS.format(columns[0], columns[0]) if every else remedy
         remedy = _FOR_MISSING_TEXTS.format(texts[0]) if texts else remedy
         remedy = f" in {', '.join(map(repr, columns))}{remedy}"
     elif "X contains NaN" in message and _has_no_gaps(X):
@@ -560,6 +577,12 @@ def _for_texts(X: Any) -> str:
     if not columns:
         return _FOR_TEXT
     first = repr(columns[0])
+    values = X[columns[0]].dropna().astype(str)
+    if values.str.fullmatch(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?|[-+]?\d{1,3}(\.\d+)?").all():
+        return (
+            f". X contains numbers with commas between the thousands as strings in {first}. Convert them: "
+            f"X[{first}].str.replace(',', '').astype(float)."
+        )
     if re.fullmatch(r"[-+]?[\d.]+,\d+|[-+]?[\d.,]+ ?%", str(next(iter(X[columns[0]].dropna()), ""))):
         return (
             f". X contains numbers with a comma or a percent sign as strings in {first}. Convert them, for example "

@@ -6,13 +6,15 @@ not fit the predictions.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 import onnx_ir as ir
+from scipy.special import logsumexp
+from sklearn.base import BaseEstimator
 from sklearn.neighbors import KNeighborsRegressor, RadiusNeighborsRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
@@ -20,9 +22,11 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from onnxtrain import graph
 from onnxtrain.convert.additions.calibration import is_decided_by_rounding
 from onnxtrain.convert.columns import some_rows
+from onnxtrain.convert.input_scales import sizes_of_inputs
+from onnxtrain.convert.learned import predictor_of
 from onnxtrain.errors import warn
 from onnxtrain.estimators.output_kind import few_rows
-from onnxtrain.estimators.protocols import Features, Model, is_fitted, is_frame
+from onnxtrain.estimators.protocols import Features, Model, is_fitted, is_frame, take
 from onnxtrain.estimators.reports import is_part_of_more
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.losses import Prediction, find_loss
@@ -39,6 +43,7 @@ from onnxtrain.training.settings import Settings
 
 if TYPE_CHECKING:
     from onnxtrain.estimators.base import OrtGradientEstimator
+    from onnxtrain.estimators.frames import Rows
 
 
 # ------------------------------------------------------------------- parameters
@@ -74,7 +79,12 @@ _FIRST = 10
 
 def warn_of_target_among_columns(X: Any, y: Any) -> None:
     """Warn of a column of a frame that is y: of the same name and values, or of the same values with fractions."""
-    if not (hasattr(X, "iloc") and hasattr(X, "columns") and X.columns.is_unique) or np.ndim(y) != 1:
+    if not (hasattr(X, "iloc") and hasattr(X, "columns") and X.columns.is_unique):
+        return
+    if is_frame(y) and y.columns.is_unique:
+        for name in set(y.columns) & set(X.columns):
+            warn_of_target_among_columns(X[[name]], y[name])
+    if np.ndim(y) != 1:
         return
     values, called = np.asarray(y), getattr(y, "name", None) if hasattr(y, "iloc") else None
     with np.errstate(invalid="ignore"):  # infinity has no fraction
@@ -86,6 +96,17 @@ def warn_of_target_among_columns(X: Any, y: Any) -> None:
         warn(
             f"The column {same[0]!r} of X has the values of y, so the model predicts y from itself. Pass X without it: "
             f"X.drop(columns={same[0]!r})."
+        )
+
+
+def warn_of_inner_weights(estimator: OrtGradientEstimator) -> None:
+    """Warn of class weights of a model in the estimator, which are not part of its graph."""
+    last = predictor_of(estimator.estimator) if isinstance(estimator.estimator, BaseEstimator) else None
+    inner = getattr(last, "class_weight", None)
+    if inner is not None and getattr(estimator, "class_weight", None) is None:
+        warn(
+            f"class_weight={inner!r:.80} of {type(last).__name__} has no effect on the training, in which all rows "
+            f"count alike. Set it on the estimator too: {type(estimator).__name__}(model, class_weight={inner!r:.80})."
         )
 
 
@@ -149,6 +170,115 @@ def warn_of_scale(model: Any, X: Any) -> None:
 
 def _is_standard(mean: np.ndarray, spread: np.ndarray) -> bool:
     return bool(np.all(np.abs(mean) < _STANDARD) and np.all(np.abs(spread - 1) < _STANDARD))
+
+
+def _warn_of_other_size(model: TrainedModel, X: Any) -> bool:
+    """Warn of rows much larger or smaller than what an ONNX model expects; return whether the model shows the size."""
+    original = model.source.original
+    expected = {} if original is None else sizes_of_inputs(onnx.load_model_from_string(original))
+    for name, wanted in expected.items():
+        size = _largest(X[name] if isinstance(X, Mapping) or (is_frame(X) and name in X.columns) else X)
+        if size and not 1 / _OTHER_UNIT <= size / wanted <= _OTHER_UNIT:
+            remedy = "Scale X as in the training of the model, for example X / 255 for pixels from 0 to 255."
+            if size < wanted:
+                remedy = "For pixels from 0 to 1, pass X * 255; if X was scaled, pass the rows as they were before."
+            warn(
+                f"The model shifts and scales its input {name!r} as if its values were up to about {wanted:.3g}, but "
+                f"those of X are up to {size:.3g}. {remedy}"
+            )
+    return bool(expected)
+
+
+def _largest(X: Any) -> float:
+    """Return the largest absolute value in some rows; 0 if they are not dense numbers."""
+    if not (isinstance(X, np.ndarray) or is_frame(X)) or not X.shape[0]:
+        return 0.0
+    values = np.asarray(some_rows(X, _SAMPLE))
+    if values.dtype.kind not in "fiu":
+        return 0.0
+    size = float(np.abs(values, dtype=np.float64).max(initial=0))
+    return size if np.isfinite(size) else 0.0
+
+
+#: The least value of rows that may need another scale.
+_LARGE = 10.0
+
+#: The distance between the two largest scores from which the probabilities are exactly 0 and 1.
+_CERTAIN = 50.0
+
+#: The least correlation of predictions with y that shows a model of the same values.
+_RELATED = 0.5
+
+#: The least number of rows of a label, and their least share for which one class is predicted, that show its name.
+_PER_LABEL, _SURE = 5, 0.8
+
+
+def warn_of_start(estimator: OrtGradientEstimator, model: TrainedModel, rows: Rows) -> None:
+    """Warn if a trained model begins with predictions in another unit, or of other classes, than y."""
+    targets: Any = estimator._targets
+    read, label = model.source.model, targets.encode(rows.y, model)
+    shows_scale = _warn_of_other_size(model, rows.exact)
+    chosen: Any = few_rows(np.arange(len(label)), read)
+    chosen = chosen if rows.weight is None else chosen[rows.weight[chosen] > 0]
+    if read.positional or len(chosen) < _ROWS:
+        return
+    X, label = take(rows.exact, chosen), label[chosen]
+    feeds = {name: dense(x, read.features[name]) for name, x in model.form.feeds(X, read).items()}
+    name = model.scores if estimator._classifies and model.scores is not None else read.output
+    found = model.run_once(feeds, [name])[name].reshape(len(chosen), -1)
+    if not np.isfinite(found).all():
+        return
+    if not estimator._classifies:
+        _warn_of_unit(found, label)
+    elif not targets.n_labels and not (read.link is Link.PROBABILITY and found.shape[1] == 1):
+        scores = np.hstack([np.zeros_like(found), found]) if found.shape[1] == 1 else found
+        if read.link is not Link.PROBABILITY and model.source.original is not None and not shows_scale:
+            _warn_of_certainty(scores, label, _largest(next(iter(X.values())) if isinstance(X, Mapping) else X))
+        _warn_of_other_order(scores.argmax(axis=1), label[:, 0], targets.classes)
+
+
+def _warn_of_unit(found: np.ndarray, y: np.ndarray) -> None:
+    """Warn of predictions that rise with y, but in another unit; those of random weights do not rise with it."""
+    spreads = [float(np.subtract(*np.percentile(values, [90, 10]))) for values in (found, y)]  # without outliers
+    if found.shape != y.shape or min(spreads) <= 0 or 1 / _OTHER_UNIT < spreads[0] / spreads[1] < _OTHER_UNIT:
+        return
+    if np.corrcoef(found.ravel(), y.ravel())[0, 1] > _RELATED:
+        warn(
+            f"The predictions of the model are from {found.min():.3g} to {found.max():.3g} before training, but y is "
+            f"from {y.min():.3g} to {y.max():.3g}, as in another unit. If the model was trained on another scale, "
+            "convert y to it, for example y / 1000 or numpy.log(y)."
+        )
+
+
+def _warn_of_certainty(scores: np.ndarray, label: np.ndarray, size: float) -> None:
+    """Warn of a classifier that is certain of the class of most rows, yet worse than guessing.
+
+    A network that was trained on pixels from 0 to 1 computes such scores for pixels from 0 to 255.
+    """
+    margins = np.diff(np.sort(scores)[:, -2:])
+    loss = float(np.mean(logsumexp(scores, axis=1) - np.take_along_axis(scores, label, 1)[:, 0]))
+    guessing = float(np.log(scores.shape[1]))
+    if size >= _LARGE and np.median(margins) > _CERTAIN and loss > guessing:
+        warn(
+            f"The model is certain of a class in most rows, with scores that differ by {np.median(margins):.3g}, but "
+            f"its loss is {loss:.3g} before training, that of guessing {guessing:.3g}. X has values up to {size:.3g}. "
+            "If the model was trained on scaled rows, scale X in the same way, for example X / 255 for pixels."
+        )
+
+
+def _warn_of_other_order(predicted: np.ndarray, label: np.ndarray, classes: np.ndarray) -> None:
+    """Warn of a model that predicts one other class for nearly all rows of a label, in a permutation of the classes."""
+    known, n_rows = np.unique(label, return_counts=True)
+    counts = np.array([np.bincount(predicted[label == k], minlength=len(classes)) for k in known])
+    best = counts.argmax(axis=1)
+    sure = np.all(counts.max(axis=1) >= _SURE * n_rows) and np.all(n_rows >= _PER_LABEL) and len(known) > 1
+    if sure and np.array_equal(np.sort(best), known) and np.any(best != known):
+        names = classes.tolist()
+        pairs = ", ".join(f"{names[k]!r} as {names[i]!r}" for k, i in zip(known, best, strict=True) if i != k)
+        warn(
+            f"Before training, the model predicts rows with the label {pairs:.200}. If it was trained on these "
+            "classes, y names them in another order. Use the labels of its training."
+        )
 
 
 # ---------------------------------------------------------------------- weights

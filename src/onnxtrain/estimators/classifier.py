@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 import scipy.sparse
@@ -278,6 +278,13 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
         if not self.__sklearn_is_fitted__():
             raise AttributeError(f"{type(self).__name__} has no classes_ before it is fitted. Call fit first.")
         return self._targets.classes
+
+    @classes_.setter
+    def classes_(self, values: object) -> NoReturn:
+        raise AttributeError(
+            "classes_ cannot be assigned: the classes are the labels of y in fit. To rename them, fit with other "
+            "labels, or map the predictions: numpy.array(names)[model.classes_.searchsorted(model.predict(X))]."
+        )
 
     @property  # type: ignore[override]  # it takes labels only
     def _targets(self) -> Labels:

@@ -176,7 +176,13 @@ class EvaluableEstimator(OrtGradientEstimator):
         for rows in deferred.fit_data.features_of(X):
             dtype = np.dtype(np.float32 if getattr(rows, "dtype", None) == np.float32 else np.float64)
             outputs = model.predict(model.check(self, rows), output)
-            found += [read(piece.astype(dtype, copy=False)) for piece in outputs]
+            try:
+                found += [read(piece.astype(dtype, copy=False)) for piece in outputs]
+            except DataError as e:
+                if "Unknown Category" in str(e) and model.source.estimator is not None:
+                    with deferred.arrays.as_data_error(rows):  # scikit-learn names the category
+                        model.source.estimator.predict(rows)
+                raise
         if not found:
             raise DataError("X has no rows. Pass at least one.")
         return found[0] if len(found) == 1 else np.concatenate(found)

@@ -70,7 +70,12 @@ class ExportableEstimator(OrtGradientEstimator):
             known = did_you_mean(part, ("whole", "tail"))
             raise ParameterError(f"part must be 'whole' or 'tail', got {part!r}. {known} Pass a file as path=...")
         if path is not None and not isinstance(path, (str, os.PathLike)):
-            raise ArgumentTypeError(f"path must be a file path, got {path!r:.80}.")
+            remedy = (
+                " Write to it: file.write(model.get_trained_onnx().SerializeToString())."
+                if hasattr(path, "write")
+                else ""
+            )
+            raise ArgumentTypeError(f"path must be a file path, got {path!r:.80}.{remedy}")
         if not isinstance(labels, bool):
             raise ParameterError(f"labels must be True or False, got {labels!r:.80}.")
         model = self._model

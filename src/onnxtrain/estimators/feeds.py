@@ -11,7 +11,7 @@ import scipy.sparse
 
 from onnxtrain.convert.columns import object_columns
 from onnxtrain.errors import DataError
-from onnxtrain.estimators.arrays import as_data_error, cast, check_mask
+from onnxtrain.estimators.arrays import ATTENTION_MASKS, as_data_error, cast, check_mask
 from onnxtrain.estimators.protocols import Features, is_frame
 from onnxtrain.estimators.validation import check_features
 
@@ -47,6 +47,17 @@ def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[s
 def no_column(name: str, names: Collection[str], inputs: Collection[str]) -> DataError:
     """Return the error for an input that has no column, with the column that may be meant."""
     others = [other for other in names if other not in inputs]
+    if name == "input_ids" and names and all(other.isdigit() for other in names):
+        return DataError(
+            f"X has no column 'input_ids', which is an input of the model, but {len(names)} columns with numbers as "
+            "names. If they are the positions of the tokens, pass {'input_ids': X.to_numpy(), 'attention_mask': "
+            "numpy.ones(X.shape, int)}."
+        )
+    if name in ATTENTION_MASKS and not others:
+        return DataError(
+            f"X has no {name!r}, which is an input of the model. The tokenizer makes it. A mask that keeps all tokens "
+            f"is numpy.ones_like(X[{next(iter(names))!r}]), or inputs={{{name!r}: 1}} on the estimator."
+        )
     if name == "input_ids" and len(inputs) > 1 and not any("id" in other for other in names):
         return DataError(
             f"X has no column 'input_ids', which is an input of the model, but {', '.join(names)}. The tokenizer of "

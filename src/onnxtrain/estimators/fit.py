@@ -25,12 +25,14 @@ from onnxtrain.estimators.agreement import check_start
 from onnxtrain.estimators.arrays import as_array, as_data_error, not_nullable, warn_of_multiplied_mask
 from onnxtrain.estimators.cautions import (
     warn_of_fraction,
+    warn_of_inner_weights,
     warn_of_lost_names,
     warn_of_means,
     warn_of_no_minimum,
     warn_of_one_epoch,
     warn_of_quantized,
     warn_of_scale,
+    warn_of_start,
     warn_of_steep_calibration,
     warn_of_stored_targets,
     warn_of_target_among_columns,
@@ -73,7 +75,7 @@ from onnxtrain.estimators.settings import floats_of, go_on, parameters_of_start,
 from onnxtrain.estimators.source import Source, layout_of, opened, with_head
 from onnxtrain.estimators.targets import check_axes, check_class_axis
 from onnxtrain.estimators.trained import TrainedModel, set_learned, set_learned_so_far
-from onnxtrain.estimators.validation import check_even
+from onnxtrain.estimators.validation import check_even, check_lengths
 from onnxtrain.losses.link import Link
 from onnxtrain.rows.parts import Part, is_parts
 from onnxtrain.training.data import TrainingData
@@ -184,9 +186,18 @@ def _started(
     model, data = given_rows.data(estimator, model, checked, n_epochs)
     if known is None:
         warn_of_means(model, checked.exact)
+        if _continues(estimator):
+            warn_of_start(estimator, model, checked)
         if not (estimator.l1 or estimator.l2 or estimator.penalty):  # a penalty bounds the objective
             warn_of_no_minimum(model, estimator._targets.encode(checked.y[:_FEW], model))
     return model, state, data
+
+
+def _continues(estimator: OrtGradientEstimator) -> bool:
+    """Whether the training begins with the weights of a model that was trained before."""
+    model = estimator.estimator
+    trained = is_onnx(model) or (model is not None and is_fitted(model))
+    return trained and estimator.init != "random" and estimator.head != "new" and not is_part_of_more()
 
 
 def _validation_data(
@@ -254,6 +265,7 @@ def start(
     estimator._begun_with = parameters_of_start(estimator)
     if not is_part_of_more():
         warn_of_target_among_columns(X, y)
+        warn_of_inner_weights(estimator)
     X = as_array(X) if hasattr(X, "detach") else X  # a tensor
     if is_onnx(estimator.estimator):
         return _start_of_onnx(estimator, X, y, sample_weight, estimator.estimator)
@@ -336,6 +348,8 @@ def _start_divided(
     The largest part that ONNX computes is trained. `refused` or `rounding` is the reason why the whole is not.
     """
     check_kind(estimator, X)
+    if y is not None and hasattr(X, "shape"):
+        check_lengths(X, y)
     with as_data_error(X), _targets_checked_on_error(estimator, y):
         fitted = fitted_on(
             estimator.estimator,

@@ -205,6 +205,11 @@ class InputForm:
         names = [str(name) for name in (X.columns if is_frame(X) else X.keys())]
         if not names:
             raise DataError("X is an empty dictionary.")
+        if isinstance(X, Mapping) and not any(isinstance(name, str) for name in X):
+            raise DataError(
+                f"The keys of X must be the names of the inputs of the model, {', '.join(self.shapes)}, got "
+                f"{', '.join(map(repr, X))}. Pass dict(zip({list(self.shapes)!r}, X.values()))."
+            )
         columns = {}
         for name in self.shapes or names:
             if name not in names:
@@ -216,6 +221,11 @@ class InputForm:
                 raise DataError(
                     f"X[{name!r}] is None, but the model needs this input. Pass an array; a mask that keeps all "
                     "tokens is numpy.ones_like(ids)."
+                )
+            if not column.ndim and hasattr(X[name], "__next__"):
+                raise DataError(
+                    f"X[{name!r}] must be an array with one entry per row, got a {type(X[name]).__name__}, which can "
+                    f"be read only once. Pass list(X[{name!r}])."
                 )
             if not column.ndim:
                 raise DataError(
@@ -238,8 +248,10 @@ class InputForm:
         axes = self.axes if isinstance(X, Mapping) else {}
         found = ", ".join(f"{name} has {x.shape[0]} on axis {axes.get(name, 0)}" for name, x in columns.items())
         raise DataError(
-            f"X has inconsistent numbers of samples: {found}. If the model takes the rows of an input on another axis, "
-            "set batch_axis={name: axis} on the estimator. To use one value for all rows, set inputs={name: value}."
+            f"X has inconsistent numbers of samples: {found}. To take some rows, slice each input alike: "
+            "{name: x[rows] for name, x in X.items()}, or onnxtrain.Inputs(**X)[rows]. If the model takes the rows of "
+            "an input on another axis, set batch_axis={name: axis} on the estimator. To use one value for all rows, "
+            "set inputs={name: value}."
         )
 
     def exact(self, X: ArrayLike, rows: Features) -> Features:
@@ -490,12 +502,25 @@ def warn_of_unknown(X: Any, inputs: Collection[str]) -> None:
         )
 
 
+#: Names of inputs for labels.
+_OF_LABELS = frozenset({"label", "labels", "target", "targets", "y"})
+
+
 def _check_names_given(inputs: Collection[str], X: Any) -> None:
     """Raise a DataError if rows have no names but the model has several inputs."""
     if len(inputs) > 1:
         shape = getattr(X, "shape", None)
         found = f"an array of shape {tuple(shape)}" if shape is not None else f"a {type(X).__name__} of {len(X)}"
         remedy = "A tokenizer makes such a dictionary of strings."
+        if of_labels := [name for name in inputs if name.lower() in _OF_LABELS]:
+            remedy = (
+                f"{of_labels[0]!r} seems to be an input for labels, as of a model with a loss. Pass the model without "
+                "a loss; fit adds one."
+            )
+        if shape is not None and len(shape) == 2 and shape[1] == len(inputs):
+            remedy = (
+                f"If it has a column per input, in this order, use pandas.DataFrame(X, columns={list(inputs)!r:.200})."
+            )
         if shape is None and len(X) == len(inputs):
             remedy = f"If it has an array per input, use dict(zip({list(inputs)!r}, X))."
         raise DataError(

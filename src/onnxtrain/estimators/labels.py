@@ -44,6 +44,9 @@ _TO_COME = "A classifier needs at least two classes. With partial_fit, pass all 
 #: Fewer rows may have one label each by chance.
 _MANY_ROWS = 20
 
+#: Integers with fewer rows each, and with gaps between them, look like numbers rather than classes.
+_FEW_ROWS = 5
+
 
 @dataclass(frozen=True, eq=False)
 class Labels(Targets):
@@ -115,6 +118,8 @@ class Labels(Targets):
     def learned(self, y: np.ndarray, source: Source, sample_weight: np.ndarray | None) -> Self:
         """Return these labels with their classes."""
         _warn_of_spaces(np.unique(y))
+        if not self.positional:
+            _warn_of_numbers(y)
         of_votes = _counts_votes(source)
         return replace(self, classes=_classes_of(self._all_classes(y), source), of_votes=of_votes)
 
@@ -410,16 +415,16 @@ def _classes_of(found: np.ndarray, source: Source) -> np.ndarray:
     n_classes = max(source.model.n_scores, 2)
     if source.model.classes is not None:
         return _one_each(source.model.classes, n_classes)
-    if len(found) == n_classes:
-        return found
-    if np.issubdtype(found.dtype, np.integer) and found.min() >= 0 and found.max() < n_classes:
-        return np.arange(n_classes)
     some = ", ".join(map(str, found[:10]))
     if -100 in found and source.model.n_axes == 2:
         raise DataError(
             f"y has the label -100, but the model has {n_classes} classes: {some}. Leave out rows without a label: "
             "known = y != -100, fit(X[known], y[known]), and likewise each array of a dictionary."
         )
+    if len(found) == n_classes:
+        return found
+    if np.issubdtype(found.dtype, np.integer) and found.min() >= 0 and found.max() < n_classes:
+        return np.arange(n_classes)
     remedy = "Set head='new' to give the model a last layer for these." if len(found) > 1 else _TO_COME
     if len(found) < n_classes and np.issubdtype(found.dtype, np.integer):
         remedy = f"Without names in the file, the labels are the columns of its output, 0 to {n_classes - 1}. {remedy}"
@@ -439,14 +444,36 @@ def _one_each(classes: np.ndarray, n_classes: int) -> np.ndarray:
 
 
 def _warn_of_spaces(classes: np.ndarray) -> None:
-    """Warn of labels that differ only in spaces at their ends."""
+    """Warn of labels that differ only in spaces at their ends, and of missing labels that became strings."""
     words = [str(label) for label in classes] if classes.dtype.kind in "OU" and len(classes) <= _MANY_CLASSES else []
+    if len(words) > 1 and (missing := [word for word in words if word in ("nan", "None", "<NA>", "NaT")]):
+        warn(
+            f"The label {missing[0]!r} is a class of its own, but looks like a missing label that was converted to a "
+            f"string. If it is one, leave these rows out: known = numpy.asarray(y) != {missing[0]!r}, fit(X[known], "
+            "y[known])."
+        )
     for word in words:
         if word != word.strip() and word.strip() in words and word.strip():
             warn(
                 f"The labels {word!r} and {word.strip()!r} differ only in spaces, but are two classes. If they are "
                 "one, strip the labels: pandas.Series(y).str.strip()."
             )
+
+
+def _warn_of_numbers(y: np.ndarray) -> None:
+    """Warn of labels that look like numbers to learn: many integers with gaps, and few rows for each.
+
+    scikit-learn warns of fewer than two rows for each.
+    """
+    if y.dtype.kind not in "fiu":
+        return
+    classes = np.unique(y)
+    n = len(classes)
+    if n >= _MANY_ROWS and 2 * n <= len(y) < _FEW_ROWS * n and classes[-1] - classes[0] >= n:
+        warn(
+            f"y has {n} different integers in {len(y)} rows, from {classes[0]:g} to {classes[-1]:g}, and each is a "
+            "class of its own. To learn them as numbers, use OrtGradientRegressor."
+        )
 
 
 @as_data_error()
@@ -501,6 +528,12 @@ def check_expected(
             raise DataError(f"classes has {len(classes)} entries, but y has {n_labels} columns of labels.")
         return None
     found = np.unique([*classes] if isinstance(classes, (set, frozenset)) else classes)
+    per_row = isinstance(y, (list, tuple, np.ndarray)) and len(classes) == len(y) > len(found)
+    if per_row and not {*np.ravel(y).tolist()} <= {*found.tolist()}:
+        raise DataError(
+            f"classes has one entry per row, {len(classes)}, like sample weights, but not all labels of y. Pass "
+            "weights by name: partial_fit(X, y, sample_weight=...)."
+        )
     if known is not None and not np.array_equal(found, np.sort(known.classes)):
         raise DataError(
             f"classes={found.tolist()} differs from those of the first call, {known.classes.tolist()}. The first call "
@@ -554,6 +587,12 @@ def encode_classes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     unknown = np.setdiff1d(y, classes)
     if len(unknown):
         _check_type(unknown.tolist(), classes.tolist())
+        if unknown.dtype.kind in "iu" and classes.dtype.kind not in "iufb" and set(unknown) <= set(range(len(classes))):
+            raise DataError(
+                f"y has the integers {', '.join(map(str, unknown[:5]))}, but the classes of the model are "
+                f"{classes.tolist()[:5]}. If they are positions in this list, pass "
+                f"numpy.array({classes.tolist()!r:.80})[y]."
+            )
         raise DataError(
             f"y has labels that the model does not know: {', '.join(map(repr, unknown[:5].tolist()))}. "
             f"{did_you_mean(unknown[0], map(str, classes))} The y of the first fit, or classes= of the first "

@@ -135,7 +135,8 @@ def _warn_of_rank(lora: LoRA, sizes: Sequence[int]) -> None:
     if lora.rank > max(sizes):
         warn(
             f"LoRA(rank={lora.rank}) has a larger rank than any dimension of the matrices, at most {max(sizes)}, so "
-            "the factors have more values than the matrices. Set a small rank, such as 8; the scale is alpha / rank."
+            f"the factors have more values than the matrices. Set a small rank, such as {max(1, max(sizes) // 4)}; the "
+            "scale is alpha / rank."
         )
 
 

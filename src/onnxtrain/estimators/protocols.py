@@ -205,8 +205,8 @@ class Inputs(NamesItsAttributes):
             found = ", ".join(f"{name} has {n}" for name, n in counts.items())
             raise DataError(
                 f"The inputs have inconsistent numbers of samples: {found}. The first axis of each input must be the "
-                "rows; use np.moveaxis(values, axis, 0). If a value is the same for all rows, set "
-                "inputs={name: value} on the estimator."
+                "rows; use np.moveaxis(values, axis, 0). To take some rows, make Inputs of all rows and slice it, "
+                "Inputs(...)[rows]. If a value is the same for all rows, set inputs={name: value} on the estimator."
             )
         self.shape = (next(iter(counts.values())), len(inputs))
 

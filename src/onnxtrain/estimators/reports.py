@@ -33,18 +33,22 @@ _MANY_EPOCHS = 200
 
 def _check_callback(callback: object) -> None:
     """Raise a ParameterError if a callback does not accept the summary of an epoch."""
-    if isinstance(callback, type):
+    of_class = isinstance(callback, type)
+    if isinstance(callback, type) and any("__call__" in vars(kind) for kind in callback.__mro__):
         raise ParameterError(
             f"callback must be an instance, got the class {callback.__name__}. Pass {callback.__name__}()."
         )
-    if not callable(callback):
+    if of_class or not callable(callback):
+        found = f"the class {getattr(callback, '__name__', '')}" if of_class else f"{callback!r:.80}"
         one = " For example: callback=lambda info: print(info.epoch, info.loss)."
         if isinstance(callback, (list, tuple)):
             one = " For several: callback=lambda info: any([f(info) for f in callbacks])."
         if "earlystopping" in type(callback).__name__.casefold():
             one = " Set early_stopping=True and n_iter_no_change, parameters of the estimator."
+        if getattr(callback, "__name__", type(callback).__name__) in ("LossCurveDisplay", "WeightsDisplay"):
+            one = " onnxtrain.LiveLossCurve() draws the loss during a fit."
         raise ParameterError(
-            f"callback must be a function, called as callback(info) after each epoch, got {callback!r:.80}.{one}"
+            f"callback must be a function, called as callback(info) after each epoch, got {found}.{one}"
         )
     try:
         inspect.signature(callback).bind(None)

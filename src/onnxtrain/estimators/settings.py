@@ -132,7 +132,9 @@ def _objective_of(
     """
     for name in estimator.penalty or {}:
         if name not in weights:
-            raise WeightError(f"The penalty is on {name!r}, which is not trained. {did_you_mean(name, weights)}")
+            of_all = "" if name in model.weights else " For a penalty on all weights, set l1= and l2=."
+            known = did_you_mean(name, weights)
+            raise WeightError(f"The penalty is on {name!r}, which is not trained. {known}{of_all}")
     kind = "scores" if model.link is Link.IDENTITY else "probabilities"
     return Objective(
         model=without_weights(model, (*weights, *constants)),
@@ -190,7 +192,8 @@ def _check_solver(estimator: OrtGradientEstimator) -> None:
                     f"{name} needs a stochastic solver: solver='lbfgs' {why}. Set {name}={default!r}, its default."
                 )
     elif isinstance(solver, str) and solver not in OPTIMIZERS:
-        raise OptimizerError(f"Unknown solver {solver!r}. {did_you_mean(solver, _SOLVERS, _OTHER_SOLVERS)}")
+        last = solver.rpartition(".")[2]  # such as torch.optim.AdamW
+        raise OptimizerError(f"Unknown solver {solver!r}. {did_you_mean(last, _SOLVERS, _OTHER_SOLVERS)}")
 
 
 def _warn_of_ignored(estimator: OrtGradientEstimator) -> None:

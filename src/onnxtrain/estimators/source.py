@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 import scipy.sparse
+from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 
@@ -223,9 +224,8 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
         raise ParameterError(
             f"estimator is a {search} around an {name}. Put the search outside: {search}({name}(...), ...)."
         )
-    if isinstance(estimator, Pipeline) and (kinds := [step for _, step in estimator.steps if isinstance(step, type)]):
-        name = kinds[0].__name__
-        raise ParameterError(f"A step of the pipeline must be an instance, got the class {name}. Pass {name}().")
+    if isinstance(estimator, (ColumnTransformer, Pipeline)):
+        _check_steps(estimator)
     if is_estimator(estimator) and hasattr(estimator, "fit"):
         if classifies is not None:
             _check_kind(estimator, classifies=classifies)
@@ -245,10 +245,35 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
     )
 
 
+def _check_steps(pipeline: ColumnTransformer | Pipeline) -> None:
+    """Raise a ParameterError for a step without a name, or that is a class or a list; also for the steps inside."""
+    steps = pipeline.transformers if isinstance(pipeline, ColumnTransformer) else pipeline.steps
+    for named in steps:
+        if not isinstance(named, (tuple, list)) or len(named) < 2:
+            raise ParameterError(
+                f"The steps of a {type(pipeline).__name__} are pairs of a name and a step, got {type(named).__name__}. "
+                "make_pipeline(...) and make_column_transformer(...) name them."
+            )
+        step = named[1]
+        if isinstance(step, type):
+            where = "of the pipeline " if isinstance(pipeline, Pipeline) else "of the ColumnTransformer "
+            raise ParameterError(
+                f"A step {where}must be an instance, got the class {step.__name__}. Pass {step.__name__}()."
+            )
+        if isinstance(step, list) and isinstance(pipeline, Pipeline):
+            raise ParameterError("A step of the pipeline is a list. Pass the steps one by one: make_pipeline(*steps).")
+        if isinstance(step, (ColumnTransformer, Pipeline)):
+            _check_steps(step)
+
+
 def _remedy(model: Any, X: Any, kind: str) -> str:
     """Return the end of a message about an object that is no model."""
     if isinstance(model, Mapping):
         return " Weights have no graph. Load them into their module, and export that with torch.onnx.export."
+    if isinstance(model, memoryview):
+        return " Pass bytes(model)."
+    if isinstance(model, (list, tuple)) and model and all(is_onnx(part) for part in model):
+        return " Pass one of them. A file and its external data are one model, given by the path of the .onnx file."
     if isinstance(model, (list, tuple)):
         return " Combine steps into an estimator with sklearn.pipeline.Pipeline or make_pipeline."
     if hasattr(model, "shape"):  # rows; networks of Keras and transformers have a dtype, too

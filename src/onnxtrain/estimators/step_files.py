@@ -71,6 +71,8 @@ def write(folder: str | os.PathLike, estimator: OrtGradientEstimator, target: st
     """Write the training step of a fitted estimator; see the estimator's method."""
     if target not in TARGETS:
         hint = did_you_mean(str(target), TARGETS)
+        if str(target).lower() in ("browser", "js", "node", "wasm", "web"):
+            hint = "In a browser and in Node, a step for 'cpu' runs as WebAssembly, and one for 'webgpu' on the GPU."
         raise ParameterError(f"target must be 'cpu' or 'webgpu', got {target!r}. {hint}")
     if os.fspath(folder).endswith(".onnx"):
         raise ParameterError(
@@ -304,7 +306,8 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
         for name, content in files.items():
             (folder / name).write_bytes(content)
     except OSError as e:
-        raise FileError(f"The folder {str(folder)!r} cannot be written: {e.strerror or e}.") from e
+        remedy = " It is a file. Pass another path." if folder.is_file() else ""
+        raise FileError(f"The folder {str(folder)!r} cannot be written: {e.strerror or e}.{remedy}") from e
 
 
 def _arrays_in(path: Path, most: int) -> dict[str, np.ndarray]:

@@ -229,6 +229,11 @@ def trainable_weights(
         check_is_fitted(model)
         return _of_source(vars(model)["_trained"].source, output)
     check_source(model)
+    if isinstance(X, str):
+        raise ParameterError(
+            f"X must be rows, got {X!r:.80}. trainable_weights lists all weights, and weights_to_train={X!r:.80} of "
+            "the estimator selects some by a pattern."
+        )
     if is_onnx(model):
         onx = graph.read(model)
         return list_weights(rewritten(onx), output, roles_by_exporter(with_own_copies(onx)))

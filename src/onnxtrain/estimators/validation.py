@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from numbers import Real
@@ -119,10 +120,10 @@ def _check_no_text(y: Any) -> None:
     values = np.array([]) if isinstance(y, (list, tuple)) and any(map(np.ndim, y[:1])) else np.ravel(np.asarray(y))
     text = next((v for v in values if isinstance(v, str)), None) if values.dtype.kind in "USO" else None
     if text is not None:
-        raise DataError(
-            f"y must be numeric, got the string {str(text)!r:.40}. Use OrtGradientClassifier to learn classes, or "
-            "y.astype(float) to convert strings of numbers."
-        )
+        remedy = "Use OrtGradientClassifier to learn classes, or convert the strings to numbers first."
+        if re.fullmatch(r"\s*[-+]?\d*\.?\d+(e[-+]?\d+)?\s*", text, re.IGNORECASE):
+            remedy = "Pass numpy.asarray(y).astype(float), or use OrtGradientClassifier to learn classes."
+        raise DataError(f"y must be numeric, got the string {str(text)!r:.40}. {remedy}")
 
 
 def check_known(y: Any) -> None:
@@ -177,6 +178,7 @@ def check_places(X: Any, y: Any, method: str = "fit") -> None:
     """Raise a DataError if X is one-dimensional and y is a matrix: they were probably swapped."""
     rows, targets = _shape(X), _shape(y)
     numbers = getattr(getattr(X, "dtype", None), "kind", "") in tuple("biuf")
+    numbers = numbers or (isinstance(X, (list, tuple)) and all(isinstance(value, Real) for value in X[:10]))
     if len(rows) == 1 and len(targets) == 2 and min(targets) > 1 and numbers:
         raise DataError(
             f"X has shape {tuple(rows)} and y has shape {tuple(targets)}, as if they were swapped. Call {method}(X, y)."
@@ -203,6 +205,8 @@ def check_lengths(X: Any, y: Any, name: str = "X") -> None:
     if not targets:
         column = f" Pass the column, y=X[{y!r:.40}], and X without it." if isinstance(y, str) else ""
         value = y.item() if isinstance(y, np.generic) else y
+        if len(rows) == 1 and not isinstance(y, str):
+            column = " For a single row, pass X[None] and [y]."
         raise DataError(f"y must have one target per row of X, got the single value {value!r:.40}.{column}")
     if rows and rows[0] != targets[0]:  # the validation of rows refuses rows without a length
         raise DataError(
@@ -217,7 +221,8 @@ def _remedy_of_lengths(X: Any, y: Any, name: str) -> str:
     if is_frame(X) and isinstance(y, (list, tuple)) and all(isinstance(name, str) and name in X.columns for name in y):
         return f"y contains column names. Pass y=X[{(y[0] if len(y) == 1 else y)!r:.80}], and X without them."
     if targets[1:] == rows[:1]:
-        return f"y seems to be transposed. Pass {'y.ravel()' if targets[0] == 1 else 'y.T'}."
+        ravel = "y.toarray().ravel()" if hasattr(y, "toarray") else "y.ravel()"
+        return f"y seems to be transposed. Pass {ravel if targets[0] == 1 else 'y.T'}."
     if len(rows) == 3 and rows[0] == 1 and rows[1] == targets[0]:
         return f"Pass {name}[0], which has the rows."
     if rows[1:] == targets[:1]:
@@ -226,7 +231,15 @@ def _remedy_of_lengths(X: Any, y: Any, name: str) -> str:
         return f"The rows seem to be on axis 1. Pass numpy.moveaxis({name}, 1, 0)."
     if len(rows) == 2 and rows[1:] == targets[1:]:
         return "y has as many columns as X. train_test_split returns X_train, X_test, y_train, y_test."
+    if _has_rows_of(y, X):
+        return "Pass y.loc[X.index], the targets of the rows that X has."
     return "Pass one target per row, from the same selection of rows."
+
+
+def _has_rows_of(y: Any, X: Any) -> bool:
+    """Whether a column of targets has more rows than a frame, by their index all of those of the frame."""
+    pandas = hasattr(X, "index") and hasattr(X, "iloc") and hasattr(y, "loc") and len(y) > len(X)
+    return bool(pandas and y.index.is_unique and X.index.isin(y.index).all())
 
 
 def _shape(values: Any) -> Sequence[int]:
@@ -360,6 +373,11 @@ def check_sample_weight(
         raise DataError(
             f"sample_weight must be an array with one number per row, got {type(sample_weight).__name__}.{remedy}"
         )
+    if np.ndim(sample_weight) > 2:
+        raise DataError(
+            f"sample_weight must contain one number per row, got an array of shape {np.shape(sample_weight)}. To "
+            "weight classes of positions, set class_weight; to leave out positions, give them the label ignore_index."
+        )
     kind = np.asarray(sample_weight).dtype.kind
     others = [w for w in np.ravel(sample_weight) if isinstance(w, (str, bytes, complex))] if kind in "USOc" else []
     if others:
@@ -367,6 +385,11 @@ def check_sample_weight(
     weights = _check_sample_weight(sample_weight, X, dtype=dtype, ensure_non_negative=True, **_ZERO_WEIGHTS)
     if keep:
         return weights
+    if not np.ndim(sample_weight):
+        warn(
+            f"sample_weight={sample_weight!r:.40} is one number for all rows, which has no effect. The third argument "
+            "of fit is sample_weight; the number of epochs is max_iter, a parameter of the estimator."
+        )
     if not weights.any():
         raise DataError(NO_WEIGHT)
     return None if np.all(weights == weights[0]) else weights

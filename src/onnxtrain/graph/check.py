@@ -251,7 +251,10 @@ def _check_length(tensor: onnx.TensorProto, folder: str) -> None:
     rest = os.path.getsize(os.path.join(folder, entries["location"])) - offset
     found, expected = int(entries.get("length", rest)), _n_bytes(tensor)
     if expected is not None and not found == expected <= rest:
-        raise ValueError(f"{tensor.name!r} needs {expected} bytes, but the file has {min(found, rest)} for it")
+        raise ValueError(
+            f"{tensor.name!r} needs {expected} bytes, but {entries['location']!r} has {min(found, rest)} for it. The "
+            "file is truncated or of another model. Copy it again, from beside the .onnx file"
+        )
 
 
 # -------------------------------------------------- types, names, functions

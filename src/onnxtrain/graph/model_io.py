@@ -96,12 +96,22 @@ def read(onx: ModelLike, held: dict[str, np.ndarray] | None = None) -> onnx.Mode
     return normalized(proto, messages)
 
 
+#: The largest number of characters of a path, on Linux.
+_LONGEST_PATH = 4096
+
+
 def _bytes_of_file(path: str | os.PathLike[str]) -> bytes:
     if not os.path.isfile(path):
         if os.path.isdir(path):
             raise ModelError(f"{os.fspath(path)!r} is a folder.{_in_folder(os.fspath(path))}")
+        shown = os.fspath(path)
+        if len(shown) > _LONGEST_PATH:
+            raise ModelError(
+                f"A model given as a string must be the path of an ONNX file, got {len(shown)} characters, "
+                f"{shown!r:.40}. Pass the content of a file as bytes: open(path, 'rb').read()."
+            )
         raise ModelError(
-            f"There is no file {os.fspath(path)!r}. A model given as a string must be the path of an ONNX file."
+            f"There is no file {shown!r}. A model given as a string must be the path of an ONNX file."
             f"{_not_a_path(path)}"
         )
     if os.path.basename(path) == "saved_model.pb":
@@ -120,8 +130,10 @@ def _bytes_of_file(path: str | os.PathLike[str]) -> bytes:
 def _not_a_path(path: str | os.PathLike[str]) -> str:
     """Return advice about a string that is not a path, for the end of a message."""
     text = os.fspath(path)
-    if text.startswith("~") and os.path.isfile(os.path.expanduser(text)):
-        return " ~ is not expanded. Use os.path.expanduser(path)."
+    if text.startswith("~"):
+        return f" ~ is not expanded. Use os.path.expanduser({text!r})."
+    if os.path.isfile(turned := text.replace("\\", "/")):
+        return f" Did you mean {turned!r}?"
     if "://" in text:
         return " Download it, and pass the path of the file."
     folder = os.path.dirname(text) or "."
@@ -175,6 +187,7 @@ _OTHER_FORMATS = {
     b"\x80": "It is a pickle. Load it with joblib.load or pickle.load, and pass the object.",
     b"PK": "It is a zip archive, as written by PyTorch and Keras. Load it there, and export it to ONNX.",
     b"\x89HDF": "It is an HDF5 file, as written by Keras. Load it there, and export it to ONNX.",
+    b"ir_version": "It is a model in the text form of protobuf. Read it with onnx.load(path, format='textproto').",
     b"<": "It is a web page or an XML file. The model was not downloaded, or it is not a model.",
     b"BZh": "It is compressed. Unpack it, for example with bzip2 -d.",
     b"\xfd7zXZ": "It is compressed. Unpack it, for example with xz -d.",
@@ -201,6 +214,10 @@ def other_format(data: bytes) -> str:
     """
     if data[8:9] == b"{" and data[9:10] in (b'"', b"}"):
         return " It is a safetensors file: weights without a model. Load them in the model's library, and export it."
+    if data[:1] == b"<" and data[1:100].lstrip().startswith(b"ir_version"):
+        return " It is a model in the text form of ONNX. Read it with onnx.load(path, format='onnxtxt')."
+    if data[:2] == b"PK" and b".npy" in data[:100]:
+        return " It holds arrays of numpy. Pass the file of the model."
     if data[4:8] == b"ORTM":
         return " It is a model in the ORT format. Pass the .onnx file from which it was made."
     if data[4:8] == b"TFL3":

@@ -172,6 +172,11 @@ def _axis_of_classes(output: ir.Value, class_axis: int | None) -> int | None:
     """
     n_axes = rank(output) or 0
     if n_axes < 3:
+        if class_axis is not None:
+            raise LossError(
+                f"class_axis={class_axis} applies to outputs with three or more axes, but got {describe(output)}. Set "
+                "class_axis=None."
+            )
         return None
     if class_axis is None:
         raise LossError(f"The class axis of {describe(output)} is unknown. Set class_axis to the axis of its classes.")

@@ -16,10 +16,13 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import DataError, ModelError, ParameterError
-from onnxtrain.graph import Op, constant, describe, find, is_float, made_by, origin, rank
+from onnxtrain.graph import Op, constant, describe, find, is_float, made_by, origin, rank, static_shape
 from onnxtrain.losses.link import Link, n_columns, other, scores_behind
 from onnxtrain.losses.ranges import is_probability, operand_of
 from onnxtrain.registry import did_you_mean
+
+#: The shapes of a loss of a batch.
+_OF_LOSS = frozenset({(), (1,), (1, 1)})
 
 
 def choose_output(
@@ -95,12 +98,20 @@ def _only_output(outputs: list[ir.Value], argument: str, *, labels: bool) -> ir.
     problem = "The model has several floating-point outputs" if floats else "The model has no floating-point output"
     more = f" and {len(candidates) - 20} more" if len(candidates) > 20 else ""
     found = ", ".join(map(describe, candidates[:20])) + more
-    remedy = (
-        f"Set {argument} to one of them, for example {argument}={candidates[0].name!r}."
-        if floats
-        else "Export the model with its scores or probabilities as an output."
-    )
+    remedy = _which(floats, argument) if floats else "Export the model with its scores or probabilities as an output."
     raise ModelError(f"{problem}: {found}. {remedy}")
+
+
+def _which(outputs: list[ir.Value], argument: str) -> str:
+    """Return the remedy for several outputs: one of them, but not a loss, which is one number for all rows."""
+    losses = [v for v in outputs if static_shape(v) in _OF_LOSS]
+    others = [v for v in outputs if v not in losses]
+    if losses and others:
+        return (
+            f"{losses[0].name!r} is one number for all rows, like a loss. Pass the model as it was before this loss "
+            "was added, or exported without labels."
+        )
+    return f"Set {argument} to one of them, for example {argument}={outputs[0].name!r}."
 
 
 def _scores_of_labels(label: ir.Value) -> ir.Value | None:
@@ -311,6 +322,8 @@ def find_columns(output: str, shape: Sequence[int | None], target: Sequence[int]
 
 def _remedy(shape: Sequence[int | None], target: Sequence[int]) -> str:
     """Return the remedy for labels with an axis of length 1, or with a column per class."""
+    if len(target) == 1 and len(shape) > 3:
+        return " Pass y.reshape(len(y), height, width)."
     if len(target) != len(shape) - 1:
         return ""
     if 1 in target:

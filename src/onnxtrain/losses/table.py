@@ -172,7 +172,9 @@ def find_loss(
         The name or the name of a parameter is unknown, or `loss` is neither a name nor callable.
     """
     if isinstance(loss, type):
-        raise LossError(f"loss must be an instance or a name, got the class {loss.__name__}. Pass {loss.__name__}().")
+        ours = SYNONYMS.get(loss.__name__.casefold())
+        remedy = f"Pass {loss.__name__}()." if ours is None else f"Did you mean {ours!r}?"
+        raise LossError(f"loss must be an instance or a name, got the class {loss.__name__}. {remedy}")
     if callable(loss):
         default = Loss(loss, Prediction.LIKELIHOOD if classifies else Prediction.OUTPUT)
         entry = next((known for known in LOSSES.values() if known.function is loss), default)
@@ -237,12 +239,16 @@ def _way(loss: str | Callable[..., ir.Value], failure: Exception) -> str:
         return "Leave it out: the values of the rows are multiplied by their weights after the call."
     if missing and missing[1] not in _OPERANDS:
         return f"Give it a default value, or pass loss_params={{{missing[1]!r}: ...}}."
+    if "{'axis'}" in str(failure) or "{'axes'}" in str(failure):
+        return "The axes of a reduction are its second input: op.ReduceSum(x, [1], keepdims=1), or x.sum(axis=1)."
     return WAY if "'Operand'" in str(failure) else "For example: lambda op, y_true, y_pred: abs(y_true - y_pred)."
 
 
 def _check_rows(name: str, rows: object, y_true: ir.Value) -> None:
     if not isinstance(rows, ir.Value):
         forgotten = " Begin its last line with return." if rows is None else ""
+        if isinstance(rows, str) and rows in LOSSES:
+            forgotten = f" Pass the name itself: loss={rows!r}."
         raise LossError(
             f"The loss {name!r} must return a value of the graph, got {type(rows).__name__}: {rows!r:.80}.{forgotten}"
         )
@@ -250,6 +256,8 @@ def _check_rows(name: str, rows: object, y_true: ir.Value) -> None:
         remedy = "Sum over outputs with x.sum(axis=1, keepdims=True) or op.ReduceSum(x, [1], keepdims=1)."
         if rows.shape is not None and not len(rows.shape):
             remedy = "Leave out the mean or the sum over the rows; the objective is the mean of these values."
+        elif not is_float(rows):
+            remedy = "Convert it to floats: op.CastLike(x, y_pred)."
         raise LossError(
             f"The loss {name!r} must return floats of shape (n, 1), one for each row, got {describe(rows)}. {remedy}"
         )

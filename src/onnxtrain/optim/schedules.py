@@ -74,7 +74,15 @@ class Schedule(NamesItsParameters, ABC):
 SCHEDULES: Registry[type[Schedule]] = Registry(
     "learning rate schedule",
     OptimizerError,
-    {"linear": "cosine", "cosinewithrestarts": "cosine", "polynomial": "invscaling", "reduceonplateau": "adaptive"},
+    {
+        **dict.fromkeys(("plateau", "reduceonplateau", "reducelronplateau"), "adaptive"),
+        **dict.fromkeys(
+            ("linear", "cosineannealing", "cosineannealinglr", "cosinewithrestarts", "cosinedecay"), "cosine"
+        ),
+        **dict.fromkeys(("exponential", "exponentialdecay", "inversetimedecay", "polynomial"), "invscaling"),
+        **dict.fromkeys(("1cycle", "cyclic", "triangular"), "onecycle"),
+        "fixed": "constant",
+    },
 )
 
 LearningRate: TypeAlias = "float | str | Schedule | Callable[[int], float]"

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Sequence, Set
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import onnx
@@ -116,6 +116,12 @@ class OrtGradientForwardBackward(NamesItsAttributes):
     """
 
     _remedies = MappingProxyType(dict.fromkeys(("backward", "forward"), "It is a method of new_instance()."))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse calls, which PyTorch users expect."""
+        raise ArgumentTypeError(
+            f"{type(self).__name__} cannot be called. Use new_instance().forward([X, *weights], training=True)."
+        )
 
     @lists_its_arguments
     def __init__(

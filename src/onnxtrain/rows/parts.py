@@ -7,7 +7,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from numbers import Integral
 from types import FunctionType
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar, runtime_checkable
 
 from onnxtrain.arguments import NamesItsParameters
 from onnxtrain.errors import ArgumentTypeError, DataError, ParameterError
@@ -87,6 +87,14 @@ class NoArray:
             "scikit-learn functions, cross-validation, searches and outer pipelines need rows in memory. Pass them "
             "some parts, X, y = parts.read(i)[:2], and put preprocessing steps into the estimator, "
             "OrtGradientClassifier(make_pipeline(...))."
+        )
+
+    @property
+    def __getitem__(self) -> NoReturn:
+        """Refuse indices; a property, because scikit-learn takes any object that has this method for rows."""
+        raise AttributeError(
+            f"{type(self).__name__} has no indices, slices or iteration. Read a part with X, y = parts.read(i)[:2], or "
+            "make parts of some files alone, such as from_files(files[:2], read)."
         )
 
 

@@ -165,6 +165,7 @@ def open_with(
     except Exception as e:  # onnxruntime's exceptions have no common base class but Exception
         raise ModelError(
             f"onnxruntime {onnxruntime.__version__} cannot load the model: {e}{_in_float64(content, str(e))}"
+            f"{next((remedy for part, remedy in _OF_LOADING.items() if part in str(e)), '')}"
         ) from e
     name = providers[0] if isinstance(providers[0], str) else providers[0][0]
     if name not in session.get_providers():  # versions that always fall back
@@ -172,6 +173,14 @@ def open_with(
     _OPEN.add(session)  # a forked child will not destroy it
     return session
 
+
+#: The remedies for parts of the messages of onnxruntime about a model that it cannot load.
+_OF_LOADING = {
+    "is not a registered function": ". Only operators of ONNX and onnxruntime can be trained. Export the model without "
+    "custom operators, or pass the part of it after them, made with onnx.utils.extract_model.",
+    "not in range [min=": " An operator has too few or too many inputs. If it is in a loss, a rule or an optimizer of "
+    "your own, compare the call with https://onnx.ai/onnx/operators.",
+}
 
 #: onnxruntime's messages about a node without kernel, or that ONNX does not define for float64.
 _NO_KERNEL = re.compile(
