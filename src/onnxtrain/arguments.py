@@ -109,6 +109,7 @@ _REMEDIES = {
     "initial_epoch": "To continue an earlier fit, use warm_start=True, partial_fit or fit(..., resume=True).",
     "t_max": "A schedule ends with the last of the max_iter epochs, so it needs no length.",
     "threshold": "Use TunedThresholdClassifierCV(model) of scikit-learn.",
+    "target": "Pass the column of the targets as y, and X without it: fit(X.drop(columns='price'), X['price']).",
     "drop_last": "The last batch of an epoch contains the remaining rows, and counts as that many.",
 }
 _SAME_REMEDY = {
@@ -127,6 +128,7 @@ _SAME_REMEDY = {
     "num_classes": "class_names classes id2label label2id labels n_classes n_labels n_outputs num_labels",
     "opset": "target_opset opset_version opset_import",
     "rank": "r lora_r lora_rank lora_alpha target_modules modules_to_save",
+    "target": "label label_col label_column target_col target_column target_name y_col y_column y_name",
     "t_max": "decay_steps n_steps num_training_steps total_iters total_steps",
     "validation_data": "eval_dataset valid_dataset val_dataset validation_dataset valid_data val_data "
     "validation_set eval_data eval_X valid_set valid_sets dev_set train_split "

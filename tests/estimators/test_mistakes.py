@@ -2511,6 +2511,36 @@ FOURTH_HOUR = [
     ),
     (lambda _: R(make_pipeline([StandardScaler(), Ridge()])).fit(X, y), ParameterError, "make_pipeline(*steps)"),
     (
+        lambda _: R(WITH_TOWNS).fit(TABLE),
+        DataError,
+        "target y is None: fit(X, y). If a column of X holds the targets, take it out: y = X.pop(name).",
+    ),
+    (
+        lambda _: R(WITH_TOWNS).fit(TABLE, TABLE[["town", "area"]]),
+        DataError,
+        "y has 2 columns, and strings in 'town'. Pass one column of targets, such as y['area'], and X without it.",
+    ),
+    (
+        lambda _: R().fit(TABLE, target="area"),
+        ArgumentTypeError,
+        "Pass the column of the targets as y, and X without it: fit(X.drop(columns='price'), X['price']).",
+    ),
+    (
+        lambda _: R().fit(np.array([(1.0, 2)], dtype=[("a", float), ("b", float)]), [1]),
+        ArgumentTypeError,
+        "Convert the fields to columns: pandas.DataFrame(X).",
+    ),
+    (
+        lambda _: R(learning_rate="step").fit(X, y),
+        OptimizerError,
+        "For another one, pass a function of the step, such as lambda step: 0.01 * 0.5 ** (step // 100); for a warm-up",
+    ),
+    (
+        lambda _: rows.from_dask(TABLE, RENT),
+        ArgumentTypeError,
+        "got DataFrame. Pass rows in memory to fit itself: fit(X",
+    ),
+    (
         lambda _: R(TWO_INPUTS).fit(PAIR, RENT),
         DataError,
         "If it has a column per input, in this order, use pandas.DataFrame(X, columns=['a', 'b']).",
@@ -2521,7 +2551,7 @@ FOURTH_HOUR = [
         "got an array of shape (442, 2, 2). To weight classes of pos",
     ),
     (
-        lambda _: R().fit(PAIR, scipy.sparse.csr_matrix(RENT)),
+        lambda _: C().fit(PAIR, scipy.sparse.csr_matrix(RENT)),
         DataError,
         "y seems to be transposed. Pass y.toarray().ravel().",
     ),

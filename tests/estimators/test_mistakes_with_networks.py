@@ -129,7 +129,7 @@ CALLS = [
     (
         lambda: C(READER).fit({"input_ids": IDS}, KINDS),
         DataError,
-        "X has no 'attention_mask', which is an input of the model. The tokenizer makes it. A mask that keeps all tokens is "
+        "X has no column 'attention_mask', which is an input of the model. The tokenizer makes it. A mask that keeps all tokens is "
         "numpy.ones_like(X['input_ids']), or inputs={'attention_mask': 1} on the estimator.",
     ),
     (lambda: C(SEGMENTS).fit(IMAGES, np.ones((20, 64), int)), DataError, "Pass y.reshape(len(y), height, width)."),

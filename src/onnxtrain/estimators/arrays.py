@@ -469,6 +469,7 @@ _REMEDIES = {
     "passed to `sample_weight`": " Set the weight of a row to 0 to leave it out.",
     "Sample weights must be 1D": " Pass one weight per row of X, such as sample_weight[:, 0].",
     "(numpy.record,": ". Convert records to columns: pandas.DataFrame(X).",
+    "Cannot cast array data from dtype([(": ". Convert the fields to columns: pandas.DataFrame(X).",
     "same order as they were in fit": "Pass X[model.feature_names_in_], which has the columns in that order.",
     "are not in class_weight": ". Its keys must be labels as in y, the number 1 and not the string '1'.",
 }

@@ -229,7 +229,8 @@ def warn_of_start(estimator: OrtGradientEstimator, model: TrainedModel, rows: Ro
     if not np.isfinite(found).all():
         return
     if not estimator._classifies:
-        _warn_of_unit(found, label)
+        if model.source.original is None:  # random weights of an ONNX model may be related to y by chance
+            _warn_of_unit(found, label)
     elif not targets.n_labels and not (read.link is Link.PROBABILITY and found.shape[1] == 1):
         scores = np.hstack([np.zeros_like(found), found]) if found.shape[1] == 1 else found
         if read.link is not Link.PROBABILITY and model.source.original is not None and not shows_scale:

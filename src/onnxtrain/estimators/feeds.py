@@ -55,8 +55,8 @@ def no_column(name: str, names: Collection[str], inputs: Collection[str]) -> Dat
         )
     if name in ATTENTION_MASKS and not others:
         return DataError(
-            f"X has no {name!r}, which is an input of the model. The tokenizer makes it. A mask that keeps all tokens "
-            f"is numpy.ones_like(X[{next(iter(names))!r}]), or inputs={{{name!r}: 1}} on the estimator."
+            f"X has no column {name!r}, which is an input of the model. The tokenizer makes it. A mask that keeps all "
+            f"tokens is numpy.ones_like(X[{next(iter(names))!r}]), or inputs={{{name!r}: 1}} on the estimator."
         )
     if name == "input_ids" and len(inputs) > 1 and not any("id" in other for other in names):
         return DataError(

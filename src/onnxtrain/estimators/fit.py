@@ -40,7 +40,7 @@ from onnxtrain.estimators.cautions import (
 from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.constraints import is_set
 from onnxtrain.estimators.division import divisions, is_divisible, refusal
-from onnxtrain.estimators.fit_data import check_first_rows, check_rows, given, hold_out
+from onnxtrain.estimators.fit_data import check_first_rows, check_labelled, check_rows, given, hold_out
 from onnxtrain.estimators.fitting import fitted_on, fitted_source
 from onnxtrain.estimators.frames import InputForm, Rows, check_kind, holds_halves, is_rounded, warn_of_unknown
 from onnxtrain.estimators.lora import LoRA, adapted
@@ -348,7 +348,8 @@ def _start_divided(
     The largest part that ONNX computes is trained. `refused` or `rounding` is the reason why the whole is not.
     """
     check_kind(estimator, X)
-    if y is not None and hasattr(X, "shape"):
+    check_labelled(estimator, X, y)
+    if hasattr(X, "shape"):
         check_lengths(X, y)
     with as_data_error(X), _targets_checked_on_error(estimator, y):
         fitted = fitted_on(

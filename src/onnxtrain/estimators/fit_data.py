@@ -509,7 +509,16 @@ def _call_for(X: object) -> str:
         return f"X is a {type(X).__name__} of two arrays. Use fit(*X)"
     if isinstance(X, (list, tuple)) and X and isinstance(X[0], (list, tuple)) and hasattr(X[0][0], "shape"):
         return f"X is a {type(X).__name__} of batches. Call partial_fit(*batch) for each, or join them for fit(X, y)"
+    if is_frame(X):
+        return "fit(X, y). If a column of X holds the targets, take it out: y = X.pop(name)"
     return "fit(X, y)"
+
+
+def check_labelled(estimator: OrtGradientEstimator, X: Any, y: ArrayLike | None) -> None:
+    """Raise a DataError if there are no targets; the message begins with that of scikit-learn."""
+    if y is None:
+        name = type(estimator).__name__
+        raise DataError(f"This {name} estimator requires y to be passed, but the target y is None: {_call_for(X)}.")
 
 
 def _checked(
@@ -521,9 +530,7 @@ def _checked(
     model: TrainedModel | None,
 ) -> Rows:
     """Check rows in a form; `model` is None for the first rows."""
-    if y is None:  # the message of scikit-learn
-        name = type(estimator).__name__
-        raise DataError(f"This {name} estimator requires y to be passed, but the target y is None: {_call_for(X)}.")
+    check_labelled(estimator, X, y)
     if scipy.sparse.issparse(y) and not estimator._classifies:
         raise DataError(
             "The y of a regressor must be an array, got a sparse matrix. Pass y.toarray() or y.toarray().ravel()."

@@ -14,6 +14,7 @@ import numpy as np
 from sklearn.utils.validation import _check_sample_weight, check_array, validate_data
 from sklearn.utils.validation import check_X_y as check_arrays
 
+from onnxtrain.convert.columns import text_columns
 from onnxtrain.errors import DataError, warn
 from onnxtrain.estimators.arrays import as_data_error, cast
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, HasShape, is_frame, is_onnx
@@ -129,6 +130,13 @@ def _check_no_text(y: Any) -> None:
 def check_known(y: Any) -> None:
     """Raise a DataError if a column of targets contains None, NA or NaN; arrays of floats are checked later."""
     values: Any
+    if is_frame(y) and len(y.columns) > 1 and (texts := text_columns(y)):
+        numbers = [name for name in y.columns if name not in texts]
+        one = f"y[{(numbers or texts)[0]!r}]"
+        raise DataError(
+            f"y has {len(y.columns)} columns, and strings in {', '.join(map(repr, texts[:5]))}. Pass one column of "
+            f"targets, such as {one}, and X without it."
+        )
     if isinstance(y, (list, tuple)):
         values = () if y and hasattr(y[0], "__len__") and not isinstance(y[0], str) else y
     elif hasattr(y, "to_list") and hasattr(y, "is_null"):  # a series of polars

@@ -408,6 +408,11 @@ def _of_name(name: str) -> Schedule:
     """Return the schedule named `name`, with its defaults."""
     if re.fullmatch(r"\s*[\d.]+(e-?\d+)?\s*", name, re.IGNORECASE):
         raise OptimizerError(f"learning_rate is the string {name!r}. Pass the number, learning_rate={name.strip()}.")
+    if name not in SCHEDULES and (hint := SCHEDULES.hint(name)).startswith("Known"):
+        raise OptimizerError(
+            f"Unknown learning rate schedule {name!r}. {hint} For another one, pass a function of the step, such as "
+            "lambda step: 0.01 * 0.5 ** (step // 100); for a warm-up, onnxtrain.optim.Cosine(0.01, warmup=0.1)."
+        )
     return SCHEDULES.find(name)()
 
 

@@ -560,7 +560,10 @@ def from_dask(X: Any, y: Any = None, *, weight: Any = None) -> DaskRows:
     for name, value in (("X", X), ("y", y), ("weight", weight)):
         n_axes = getattr(value, "ndim", None) if hasattr(value, "to_delayed") else None
         if not (isinstance(n_axes, int) and n_axes) and (value is not None or name == "X"):
-            raise ArgumentTypeError(f"{name} must be a dask array or frame, got {type(value).__name__}.")
+            raise ArgumentTypeError(
+                f"{name} must be a dask array or frame, got {type(value).__name__}. Pass rows in memory to fit itself: "
+                "fit(X, y)."
+            )
     given = [X, y] if weight is None else [X, y, weight]
     lengths = _lengths(X)
     for k, name in enumerate(("y", "weight")[: len(given) - 1], 1):
