@@ -72,12 +72,12 @@ EXTERNAL = {
     "a long place": ([("location", "a" * 5000)], "there is no 'aaa"),
     "behind the end": (
         [("location", "w.bin"), ("offset", "1000"), ("length", "24")],
-        "needs 24 bytes, but the file has",
+        "needs 24 bytes, but 'w.bin' has",
     ),
     "before the start": ([("location", "w.bin"), ("offset", "-24"), ("length", "24")], "negative offset -24"),
     "an offset in words": ([("location", "w.bin"), ("offset", "zero")], "cannot be read"),
-    "a negative length": ([("location", "w.bin"), ("length", "-1")], "needs 24 bytes, but the file has"),
-    "a huge length": ([("location", "w.bin"), ("length", str(2**70))], "needs 24 bytes, but the file has"),
+    "a negative length": ([("location", "w.bin"), ("length", "-1")], "needs 24 bytes, but 'w.bin' has"),
+    "a huge length": ([("location", "w.bin"), ("length", str(2**70))], "needs 24 bytes, but 'w.bin' has"),
     "a length in other digits": ([("location", "w.bin"), ("length", "²4")], "cannot be read"),
 }
 

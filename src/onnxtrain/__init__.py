@@ -93,7 +93,7 @@ _REMEDIES = {
     "to_sklearn": "Use to_sklearn() of a fitted estimator",
     "version": "Use __version__ or show_versions()",
     **dict.fromkeys(
-        ("compile", "fine_tune", "finetune", "fit", "train"),
+        ("Trainer", "compile", "fine_tune", "finetune", "fit", "train"),
         "Use fit(X, y) of OrtGradientRegressor(model) or OrtGradientClassifier(model)",
     ),
 }
@@ -180,7 +180,8 @@ def _hint(name: str) -> str:
         return f". Did you mean onnxtrain.rows.{name}?"
     if name[0] == "_":
         return ""
-    near = difflib.get_close_matches(name, _HOMES, n=1)
+    near = [known for known in _HOMES if name[:4].isalpha() and known.startswith(name)]
+    near = near[-1:] or difflib.get_close_matches(name, _HOMES, n=1)
     return f". Did you mean {near[0]!r}?" if near else f". Known: {', '.join(__all__)}."
 
 

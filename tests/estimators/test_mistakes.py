@@ -2511,6 +2511,20 @@ FOURTH_HOUR = [
     ),
     (lambda _: R(make_pipeline([StandardScaler(), Ridge()])).fit(X, y), ParameterError, "make_pipeline(*steps)"),
     (
+        lambda _: R(WITH_TOWNS).fit(TABLE, RENT, ["a"] * 20),
+        DataError,
+        "sample_weight must contain one number per row, but",
+    ),
+    (lambda _: R(WITH_TOWNS).fit(pd.DataFrame, RENT), DataError, "got the class DataFrame. Pass an object with rows."),
+    (lambda _: R(WITH_TOWNS).fit(TABLE.iloc[0], [1]), DataError, "X is a column. A row of a frame is frame.iloc[[0]]"),
+    (lambda _: R(WITH_TOWNS).fit(TABLE.to_dict(), RENT), DataError, "got dict. Pass pandas.DataFrame(X)."),
+    (
+        lambda _: R(WITH_TOWNS).fit(TABLE.to_dict("records"), RENT),
+        DataError,
+        "X is a list of dictionaries, one per row. Pass the columns of all rows: X = pandas.DataFrame(X).",
+    ),
+    (lambda _: onnxtrain.OrtGradient, AttributeError, "Did you mean 'OrtGradientRegressor'?"),
+    (
         lambda _: R(WITH_TOWNS).fit(TABLE),
         DataError,
         "target y is None: fit(X, y). If a column of X holds the targets, take it out: y = X.pop(name).",

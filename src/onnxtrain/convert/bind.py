@@ -258,7 +258,7 @@ def _ambiguous(candidates: _Candidates, arrays: Mapping[str, np.ndarray]) -> boo
     """Whether equal values may be a coincidence: two attributes have them, or all are 0, all are 1, ..."""
     for name, array in arrays.items():
         found = {i for i, _ in candidates[name]}
-        if len(found) > 1 or (found and np.all(array == round(float(array.flat[0])))):
+        if len(found) > 1 or (found and np.all(array == np.round(array.flat[0]))):
             return True
     return False
 

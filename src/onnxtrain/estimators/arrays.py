@@ -518,6 +518,8 @@ def _with_remedy(message: str, X: Any, *, of_onnx: bool) -> str:
     elif "X contains NaN" in message and _has_no_gaps(X):
         remedy = " after a step of the pipeline. X itself has no missing values; the step may take, for example, the "
         remedy += "logarithm of a negative number."
+    if "got 1D array instead" in message and isinstance(X, (list, tuple)) and X and isinstance(X[0], Mapping):
+        return "X is a list of dictionaries, one per row. Pass the columns of all rows: X = pandas.DataFrame(X)."
     if is_frame(X) and _NO_VOCABULARY in message:
         remedy = f". {of_names(X)}"
     if _NO_TEXT in message and not is_of_objects(X) and (hasattr(X, "toarray") or isinstance(X, np.ndarray)):

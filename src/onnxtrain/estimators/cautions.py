@@ -79,7 +79,7 @@ _FIRST = 10
 
 def warn_of_target_among_columns(X: Any, y: Any) -> None:
     """Warn of a column of a frame that is y: of the same name and values, or of the same values with fractions."""
-    if not (hasattr(X, "iloc") and hasattr(X, "columns") and X.columns.is_unique):
+    if isinstance(X, type) or not (hasattr(X, "iloc") and hasattr(X, "columns") and X.columns.is_unique):
         return
     if is_frame(y) and y.columns.is_unique:
         for name in set(y.columns) & set(X.columns):

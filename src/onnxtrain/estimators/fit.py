@@ -14,6 +14,7 @@ from dataclasses import replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from sklearn.utils import check_random_state
 
 from onnxtrain.convert.head import head_weights
@@ -75,7 +76,7 @@ from onnxtrain.estimators.settings import floats_of, go_on, parameters_of_start,
 from onnxtrain.estimators.source import Source, layout_of, opened, with_head
 from onnxtrain.estimators.targets import check_axes, check_class_axis
 from onnxtrain.estimators.trained import TrainedModel, set_learned, set_learned_so_far
-from onnxtrain.estimators.validation import check_even, check_lengths
+from onnxtrain.estimators.validation import check_even, check_lengths, check_sample_weight
 from onnxtrain.losses.link import Link
 from onnxtrain.rows.parts import Part, is_parts
 from onnxtrain.training.data import TrainingData
@@ -349,8 +350,10 @@ def _start_divided(
     """
     check_kind(estimator, X)
     check_labelled(estimator, X, y)
-    if hasattr(X, "shape"):
+    if isinstance(getattr(X, "shape", None), tuple):
         check_lengths(X, y)
+    if sample_weight is not None and np.asarray(sample_weight).dtype.kind in "USO":
+        check_sample_weight(sample_weight, y, "float64")
     with as_data_error(X), _targets_checked_on_error(estimator, y):
         fitted = fitted_on(
             estimator.estimator,

@@ -321,11 +321,13 @@ def check_kind(estimator: Estimator, X: object) -> None:
     """Raise a DataError for objects that are not rows of this model; the message says how to convert them."""
     source = estimator.estimator
     model = "a linear model" if source is None else type(source).__name__
+    if isinstance(X, type):
+        raise DataError(f"X must be an array or a frame, got the class {X.__name__}. Pass an object with rows.")
     if X is None:
         raise DataError("X is None. Pass the rows, an array or a frame of shape (n_samples, n_features).")
     if isinstance(X, (str, os.PathLike)):
         raise DataError(
-            f"X must be an array or a frame, got the string {os.fspath(X)!r}. Read the file, for example with "
+            f"X must be an array or a frame, got the string {os.fspath(X)!r:.80}. Read the file, for example with "
             f"pandas.read_csv, and pass its columns.{' A tokenizer makes rows of text.' if is_onnx(source) else ''}"
         )
     if is_onnx(X):
@@ -335,7 +337,8 @@ def check_kind(estimator: Estimator, X: object) -> None:
         )
     if isinstance(X, (Mapping, Inputs)) and not scipy.sparse.issparse(X) and not is_onnx(source):
         one = "numpy.column_stack([X[name] for name in X.keys()])" if isinstance(X, Inputs) else "pandas.DataFrame(X)"
-        if not isinstance(X, Inputs) and X and not any(map(np.ndim, X.values())):
+        of_rows = not isinstance(X, Inputs) and any(isinstance(column, Mapping) for column in X.values())
+        if not isinstance(X, Inputs) and X and not of_rows and not any(map(np.ndim, X.values())):
             one = "pandas.DataFrame([X]) for a single row"
         raise DataError(
             f"X must be an array or a frame for {model}, got {type(X).__name__}. Pass {one}. Only ONNX models with "

@@ -168,7 +168,7 @@ def _is_missing(value: Any) -> bool:
 
 def warn_of_other_order(X: Any, values: Any, name: str) -> None:
     """Warn if the index of a column has the labels of the index of X in another order."""
-    if not hasattr(X, "iloc") or not hasattr(values, "iloc") or len(X) != len(values):
+    if isinstance(X, type) or not hasattr(X, "iloc") or not hasattr(values, "iloc") or len(X) != len(values):
         return
     rows, others = X.index, values.index
     if rows.equals(others) or rows.nlevels != others.nlevels:
@@ -228,6 +228,10 @@ def _remedy_of_lengths(X: Any, y: Any, name: str) -> str:
     rows, targets = _shape(X), _shape(y)
     if is_frame(X) and isinstance(y, (list, tuple)) and all(isinstance(name, str) and name in X.columns for name in y):
         return f"y contains column names. Pass y=X[{(y[0] if len(y) == 1 else y)!r:.80}], and X without them."
+    if hasattr(X, "iloc") and not is_frame(X):
+        return (
+            "X is a column. A row of a frame is frame.iloc[[0]], a column frame[['name']], with two pairs of brackets."
+        )
     if targets[1:] == rows[:1]:
         ravel = "y.toarray().ravel()" if hasattr(y, "toarray") else "y.ravel()"
         return f"y seems to be transposed. Pass {ravel if targets[0] == 1 else 'y.T'}."

@@ -61,7 +61,7 @@ def derive(
     if found > graphs.OPSET:
         raise GradientError(
             f"The model needs opset {found}, but onnxruntime-training reads {graphs.OPSET} at most. "
-            'Use builder="builtin".'
+            'Use the builder "builtin".'
         )
     result = _Derivation(model, inputs, weights, loss).build(options)
     check_kernels(result)
@@ -161,7 +161,7 @@ class _Derivation:
             if value is None:
                 raise GradientError(
                     f"onnxruntime-training returned no gradient for {self.user_name[str(x.name)]!r}. "
-                    'Use builder="builtin".'
+                    'Use the builder "builtin".'
                 )
             if yields and graphs.origin(value) in yields:
                 value = self.op.Sum(

@@ -55,7 +55,7 @@ def advice(found: Mapping[str, str], python: Sequence[int], system: str, machine
     --------
     >>> print(advice({"onnxruntime": "1.31.1"}, (3, 14), "Linux", "aarch64"))
     The training build of onnxruntime is not installed. Installed: onnxruntime 1.31.1. There is no training build for
-    Python 3.14 on Linux aarch64. Use builder="builtin", or Python 3.12 or older on Linux x86_64, macOS or Windows.
+    Python 3.14 on Linux aarch64. Use the builder "builtin", or Python 3.12 or older on Linux x86_64, macOS or Windows.
     """
     listed = ", ".join(f"{name} {version}" for name, version in found.items()) or "no onnxruntime at all"
     training = [name for name in found if "training" in name]
@@ -68,11 +68,11 @@ def advice(found: Mapping[str, str], python: Sequence[int], system: str, machine
     if not extras:
         return (
             f"{reason}. Installed: {listed}. There is no training build for\n{where}. "
-            'Use builder="builtin", or Python 3.12 or older on Linux x86_64, macOS or Windows.'
+            'Use the builder "builtin", or Python 3.12 or older on Linux x86_64, macOS or Windows.'
         )
     removal = f"pip uninstall -y {' '.join(found)} && " if found else ""
     commands = " or ".join(f"{removal}pip install onnxruntime-{extra}" for extra in extras)
-    return f'{reason}. Installed: {listed}. On {where}, run {commands}. Or use builder="builtin".'
+    return f'{reason}. Installed: {listed}. On {where}, run {commands}. Or use the builder "builtin".'
 
 
 def _fits(
@@ -146,7 +146,7 @@ def _refused(e: Exception) -> GradientError:
     for mark in ("was false. ", "const ", "Logger&) ", "Configuration&)> "):
         said = said.rsplit(mark, 1)[-1]
     reason = said.strip(" .")
-    return GradientError(f'onnxruntime-training cannot differentiate this model: {reason}. Use builder="builtin".')
+    return GradientError(f'onnxruntime-training cannot differentiate this model: {reason}. Use the builder "builtin".')
 
 
 def check_kernels(onx: onnx.ModelProto) -> None:
@@ -165,5 +165,5 @@ def check_kernels(onx: onnx.ModelProto) -> None:
     except Exception as e:  # onnxruntime's exceptions have no common base but Exception
         raise GradientError(
             f"onnxruntime-training built a gradient graph that it cannot run: {str(e).splitlines()[0]}. "
-            'Use builder="builtin".'
+            'Use the builder "builtin".'
         ) from e

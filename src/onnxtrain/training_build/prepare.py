@@ -246,7 +246,8 @@ def refuse(node: ir.Node, active: set[ir.Value]) -> None:
         return
     if holds_graphs(node):  # with a loss, onnxruntime-training aborts the process
         raise GradientError(
-            f'onnxruntime-training does not differentiate {node.op_type} (node {node.name!r}). Use builder="builtin".'
+            f"onnxruntime-training does not differentiate {node.op_type} (node {node.name!r}). "
+            'Use the builder "builtin".'
         )
     reason = WRONG.get(node.op_type, lambda _: "")(node)
     ignored = [x.name for i, x in enumerate(node.inputs) if x in active and i in IGNORED.get(node.op_type, ())]
@@ -254,5 +255,6 @@ def refuse(node: ir.Node, active: set[ir.Value]) -> None:
         reason = f"as if its input {ignored[0]!r} had no effect"
     if reason:
         raise GradientError(
-            f'onnxruntime-training differentiates {node.op_type} (node {node.name!r}) {reason}. Use builder="builtin".'
+            f"onnxruntime-training differentiates {node.op_type} (node {node.name!r}) {reason}. "
+            'Use the builder "builtin".'
         )
