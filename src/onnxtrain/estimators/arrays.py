@@ -353,7 +353,7 @@ def _cast_exactly(values: np.ndarray, dtype: np.dtype, name: str, first: int = 0
         place = tuple(different[0])
         raise DataError(
             f"{name} must contain {dtype} values, got {values[place]} in row {first + place[0]}. Values are not "
-            "rounded or clipped. If rounding is meant, use numpy.rint."
+            "rounded or clipped."
         )
     return converted
 
