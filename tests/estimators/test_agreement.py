@@ -11,12 +11,14 @@ import pytest
 from sklearn.datasets import load_iris
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
 from sklearn.ensemble import AdaBoostClassifier
+from sklearn.isotonic import IsotonicRegression
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, add_loss_output, load, save
+from onnxtrain.convert.columns import spread
 from onnxtrain.errors import ConversionError, DataError, LossError, ModelError, ParameterError
 from onnxtrain.estimators import agreement
 from onnxtrain.estimators.agreement import AGREED
@@ -483,3 +485,12 @@ def test_decision_function_is_that_of_the_estimator_or_is_missing(estimator, y, 
     with pytest.raises(AttributeError, match=r"or to_sklearn\(\)\.decision_function\(X\)"):
         model.decision_function(X)
     np.testing.assert_allclose(model.to_sklearn().decision_function(X), fitted.decision_function(X), rtol=1e-5)
+
+
+def test_a_row_on_a_steep_step_of_an_isotonic_regression_is_compared():
+    rows = np.arange(1000.0)
+    rows[303] = 302.02  # float32 has 302.01999, which is 0.05 % lower on the step from row 302
+    assert 303 not in spread(len(rows), 200)
+    fitted = IsotonicRegression().fit(rows, rows > 302)
+    with pytest.warns(UserWarning, match="float32 is not precise enough"):
+        OrtGradientRegressor(fitted, max_iter=0).fit(rows.reshape(-1, 1), rows > 302)

@@ -12,7 +12,7 @@ from sklearn.ensemble import BaggingRegressor, StackingRegressor, VotingRegresso
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline, make_union
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import DataError
@@ -215,3 +215,20 @@ def test_a_frame_of_polars_with_dates_after_a_fit_on_one_of_pandas():
     assert frame["day"].dtype == polars.Date
     ours = OrtGradientRegressor(piped(texts=True, rest="drop"), max_iter=1, random_state=0).fit(rows, Y)
     np.testing.assert_array_equal(ours.predict(frame), ours.predict(rows))
+
+
+@pytest.mark.parametrize("value", ["new", 9], ids=["a string", "a number"])
+def test_a_category_unknown_to_an_ordinal_encoder_is_an_error(value):
+    name, known = ("t", "a") if value == "new" else ("c", 3)
+    rows = pandas.DataFrame({"t": ["a", "b", "c", "b"] * 10, "c": [3, 5, 5, 4] * 10, "x": np.arange(40.0)})
+    encode = ColumnTransformer([("codes", OrdinalEncoder(), ["t", "c"])], remainder="passthrough")
+    y = np.square(rows["x"])
+    fitted = make_pipeline(encode, Ridge()).fit(rows, y)
+    tuned = OrtGradientRegressor(fitted, max_iter=0).fit(rows, y)
+    assert tuned.onnx_status_["columntransformer"] == "ONNX"
+    np.testing.assert_allclose(tuned.predict(rows), fitted.predict(rows), atol=1e-2)
+    other = rows.assign(**{name: [value, *[known] * 39]})
+    with pytest.raises(
+        DataError, match=r"OrdinalEncoder\(handle_unknown='use_encoded_value', unknown_value=-1\) takes"
+    ):
+        tuned.predict(other)

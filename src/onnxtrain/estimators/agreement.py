@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 from sklearn.base import is_classifier, is_regressor
+from sklearn.isotonic import IsotonicRegression
 
 from onnxtrain.cache import Cache, content_key
 from onnxtrain.convert import answer
@@ -26,6 +27,7 @@ from onnxtrain.convert.check import (
 )
 from onnxtrain.convert.columns import as_float64, at_most, spread
 from onnxtrain.convert.columns import some_rows as chosen_rows
+from onnxtrain.convert.learned import inside
 from onnxtrain.errors import ConversionError, DataError, ModelError, OnnxTrainError, warn
 from onnxtrain.estimators.frames import count_rows
 from onnxtrain.estimators.independence import check_first_axis, check_rows_alone, random_numbers
@@ -218,9 +220,9 @@ def _of_next_token(positions: tuple[int, ...], target: tuple[int, ...]) -> str:
 
 def _compare_start(model: TrainedModel, X: Features, decoder: LabelDecoder | None, how: Hashable) -> _Verdict:
     source, read = model.source, model.source.model
-    of_libsvm = source.original is None and is_classifier(source.estimator) and is_approximate(source.estimator)
-    work = multiplications(model.objective.model) if source.original is not None or of_libsvm else 0.0
-    rows = _many_rows(X, work) if of_libsvm else some_rows(X, work)
+    few = source.original is None and _differs_on_few(source.estimator)
+    work = multiplications(model.objective.model) if source.original is not None or few else 0.0
+    rows = _many_rows(X, work) if few else some_rows(X, work)
     feeds = _feeds(model, rows)
     key = content_key([read.onnx, source.original or b""], feeds, how)
     known = None if key is None else AGREED.find(key)
@@ -232,12 +234,18 @@ def _compare_start(model: TrainedModel, X: Features, decoder: LabelDecoder | Non
         verdict = _Verdict(True, _compare_with_onnx(model, found, feeds, decoder))
         check_rows_alone(model, found, feeds)
     else:
-        answers = {"X": _as_float64(rows)} if of_libsvm else source.answers
+        answers = {"X": _as_float64(rows)} if few else source.answers
         verdict = _compare_with_estimator(model, feeds, X, decoder, answers)
         if verdict.off > _NEARLY and count_rows(rows) < count_rows(X) and are_equal(answers["X"], _as_float64(rows)):
             more = _many_rows(X, multiplications(model.objective.model))
             verdict = _compare_with_estimator(model, _feeds(model, more), X, decoder, {"X": _as_float64(more)})
     return verdict if key is None else AGREED.keep(key, verdict)
+
+
+def _differs_on_few(estimator: Any) -> bool:
+    """Whether few rows may differ: those between two classes for libsvm, those on a step of an isotonic regression."""
+    steep = any(isinstance(e, IsotonicRegression) or getattr(e, "method", "") == "isotonic" for e in inside(estimator))
+    return steep or (is_classifier(estimator) and is_approximate(estimator))
 
 
 def refuse_empty(output: str, found: np.ndarray) -> None:

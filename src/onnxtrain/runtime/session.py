@@ -288,7 +288,8 @@ def run_session(
     except Exception as e:  # see open_with
         said = str(e).strip()
         remedy = next((remedy for part, remedy in _REMEDIES.items() if part in said), "")
-        found_in = "" if "Unknown Category" in said else _integers(feeds)
+        of_category = "Unknown Category" in said or "UnknownCategory" in said
+        found_in = "" if of_category else _integers(feeds)
         raise DataError(f"onnxruntime cannot run the model: {said.removesuffix('.')}.{found_in}{remedy}") from e
     # if an input is also an output, onnxruntime 1.19 returns its memory without keeping it alive
     given = [x for x in feeds.values() if isinstance(x, np.ndarray)]
@@ -300,6 +301,8 @@ def run_session(
 _REMEDIES = {
     "Unknown Category": " X has a category that the encoder was not fitted on. OneHotEncoder(handle_unknown='ignore') "
     "takes any.",
+    "UnknownCategory": " X has a category that the encoder was not fitted on. "
+    "OrdinalEncoder(handle_unknown='use_encoded_value', unknown_value=-1) takes any.",
     "Attempting to broadcast": " Two inputs or results have different lengths. Pass the inputs of a row, such as token "
     "ids and their mask, with the same length.",
     "Invalid input shape": " A row is too short for a convolution or a pooling of the model. Pad the rows.",

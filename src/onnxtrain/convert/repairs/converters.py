@@ -28,7 +28,7 @@ from sklearn.multiclass import OneVsOneClassifier
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import OneHotEncoder
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 from sklearn.svm import SVC, SVR, NuSVC, NuSVR
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeClassifier, ExtraTreeRegressor
 
@@ -406,3 +406,32 @@ def zeros_of_unknown(convert: Converter, scope: Scope, operator: Operator, conta
         encoder.handle_unknown = "ignore"
     with replaced(operator, encoder):
         convert(scope, operator, container)
+
+
+@repair(OrdinalEncoder)
+def error_of_unknown(convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
+    """Let an unknown category raise an error, as in scikit-learn, if it does; skl2onnx writes the code -1."""
+    if operator.raw_operator.handle_unknown == "error":
+        container = _RaisesForUnknown(container, scope)
+    convert(scope, operator, container)
+
+
+class _RaisesForUnknown(Container):
+    """A container that looks codes up in a table. An unknown category has a position behind its end."""
+
+    def __init__(self, container: ModelComponentContainer, scope: Scope):
+        super().__init__(container)
+        self._scope = scope
+
+    def add_node(self, op_type: str, inputs: Any, outputs: Any, *args: Any, **attributes: Any) -> None:
+        """Add a node; a LabelEncoder gives positions, which a Gather replaces by the codes."""
+        if op_type != "LabelEncoder":
+            self._container.add_node(op_type, inputs, outputs, *args, **attributes)
+            return
+        codes = [int(code) for code in attributes["values_int64s"]]
+        table, position = (self._scope.get_unique_variable_name(name) for name in ("codes", "position"))
+        attributes.update(values_int64s=np.arange(len(codes)), default_int64=len(codes))
+        self._container.add_initializer(table, TensorProto.INT64, [len(codes)], codes)
+        self._container.add_node(op_type, inputs, position, *args, **attributes)
+        name = self._scope.get_unique_operator_name("UnknownCategory")  # an error of onnxruntime has this name
+        self._container.add_node("Gather", [table, position], outputs, name=name, op_version=13)
