@@ -9,6 +9,7 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 
 from onnxtrain import LossCurveDisplay, OrtGradientClassifier, OrtGradientRegressor, WeightsDisplay
 from onnxtrain.errors import DataError, ExportError, ModelError
+from onnxtrain.estimators.trained import TrainedModel
 
 X, y = load_diabetes(return_X_y=True)
 IRIS, SPECIES = load_iris(return_X_y=True)
@@ -99,3 +100,15 @@ def test_displays(regressor):
     import matplotlib.pyplot as plt
 
     plt.close("all")
+
+
+def test_coefficients_of_an_estimator_that_cannot_be_written_are_no_attribute(monkeypatch):
+    model = OrtGradientRegressor(LinearRegression(), max_iter=1).fit([[0.0], [1.0]], [1.0, 3.0])
+
+    def refuse(self):
+        raise ExportError("cannot be written back")
+
+    monkeypatch.setattr(TrainedModel, "to_sklearn", refuse)
+    assert not hasattr(model, "coef_")
+    with pytest.raises(AttributeError, match="cannot be written back"):
+        _ = model.intercept_

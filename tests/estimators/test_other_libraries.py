@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 import warnings
 
@@ -85,7 +86,7 @@ def test_sums_over_sparse_rows_are_in_another_order_and_no_missing_values(monkey
 
 
 @pytest.mark.filterwarnings("ignore")  # those of the libraries
-@pytest.mark.parametrize("form", ["fitted", "unfitted", "in a pipeline"])
+@pytest.mark.parametrize("form", ["fitted", "unfitted", "copied", "in a pipeline"])
 @pytest.mark.parametrize("case", BOOSTED.values(), ids=BOOSTED)
 def test_boosted_trees(case, form):
     *made, y = case
@@ -93,13 +94,15 @@ def test_boosted_trees(case, form):
     given = trees if form == "unfitted" else trees.fit(X, y)
     if form == "in a pipeline":
         given = make_pipeline(StandardScaler(with_std=False, with_mean=False), clone(trees)).fit(X, y)
+    if form == "copied":  # as by cross_val_score
+        given = copy.deepcopy(given)
     kind = OrtGradientClassifier if is_classifier(trees) else OrtGradientRegressor
     start = kind(given, max_iter=0, random_state=0).fit(X, y)
     if form != "unfitted":
         method = "predict_proba" if is_classifier(trees) else "predict"
         np.testing.assert_allclose(getattr(start, method)(X), getattr(given, method)(X), rtol=1e-4, atol=1e-5)
         assert (np.ravel(start.predict(X)) == np.ravel(given.predict(X))).all() or not is_classifier(trees)
-        assert [w.kind for w in trainable_weights(given)] == ["derived"]
+        assert [w.kind for w in trainable_weights(given, X=X)] == ["derived"]
     model = kind(given, max_iter=10, learning_rate=0.05, random_state=0).fit(X, y)
     assert list(model.weights_) == ["leaf_values"]
     assert model.loss_curve_[-1] < model.loss_curve_[0]
@@ -108,6 +111,8 @@ def test_boosted_trees(case, form):
     np.testing.assert_allclose(run(onx, {"X": X})[-1].reshape(expected.shape), expected, rtol=1e-4, atol=1e-5)
     with pytest.raises(ExportError, match="'leaf_values' cannot be written back.* get_trained_onnx"):
         model.to_sklearn()
+    assert not hasattr(model, "coef_")
+    assert "leaf_values" in model._repr_html_()
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -479,7 +479,7 @@ def _reading(estimator: OrtGradientEstimator, rows: Rows, output: int | str | No
 def _check_fitted(estimator: OrtGradientEstimator, model: Estimator, rows: Rows) -> None:
     """Check that the rows and targets match those on which an estimator was fitted."""
     name = type(model).__name__
-    if hasattr(model, "n_features_in_"):
+    if getattr(model, "n_features_in_", 0):  # copies of CatBoost's models have 0
         wanted = {"X": (None, model.n_features_in_)}
         rows.form.check_shape(rows.X, wanted, f"{name} was fitted on")
     estimator._targets.check_estimator(model, rows.exact)

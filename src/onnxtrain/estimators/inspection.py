@@ -14,6 +14,7 @@ from sklearn.utils.metaestimators import available_if
 
 from onnxtrain.arguments import names_its_arguments
 from onnxtrain.attributes import HasNoItems
+from onnxtrain.errors import ExportError
 from onnxtrain.estimators import deferred
 from onnxtrain.estimators.base import OrtGradientEstimator
 from onnxtrain.training.state import TrainingState
@@ -222,7 +223,10 @@ class InspectableEstimator(OrtGradientEstimator):
             )
         if not hasattr(estimator, name):
             raise AttributeError(f"{type(estimator).__name__} has no {name}. Use weights_ for the trained weights.")
-        model = self._model.to_sklearn()  # a pipeline if scikit-learn runs its first steps
+        try:
+            model = self._model.to_sklearn()  # a pipeline if scikit-learn runs its first steps
+        except ExportError as e:  # hasattr and dir ask for it
+            raise AttributeError(str(e)) from e
         if not hasattr(model, name):
             raise AttributeError(f"{type(model).__name__} has no {name}. Use weights_ for the trained weights.")
         return getattr(model, name)

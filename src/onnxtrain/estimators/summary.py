@@ -239,7 +239,7 @@ def trainable_weights(
         return list_weights(rewritten(onx), output, roles_by_exporter(with_own_copies(onx)))
     check_is_fitted(model)
     if isinstance(X, HasShape) and len(X.shape) == 2:
-        check_features(X, (None, getattr(model, "n_features_in_", None)), f"{type(model).__name__} takes")
+        check_features(X, (None, getattr(model, "n_features_in_", 0) or None), f"{type(model).__name__} takes")
     return trainable_weights(convert(model, _a_row_for(model) if X is None else X), output=output)
 
 
@@ -254,7 +254,7 @@ def _of_source(source: Source, output: str | None) -> list[Weight]:
 
 def _a_row_for(model: Estimator) -> np.ndarray:
     """Return a row of zeros with as many columns as an estimator takes."""
-    if not hasattr(model, "n_features_in_"):
+    if not getattr(model, "n_features_in_", 0):  # copies of CatBoost's models have 0
         raise ParameterError(f"{type(model).__name__} does not say how many columns it takes. Pass X.")
     return np.zeros((1, model.n_features_in_))
 
