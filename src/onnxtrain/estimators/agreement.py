@@ -32,7 +32,7 @@ from onnxtrain.errors import ConversionError, DataError, ModelError, OnnxTrainEr
 from onnxtrain.estimators.frames import count_rows
 from onnxtrain.estimators.independence import check_first_axis, check_rows_alone, random_numbers
 from onnxtrain.estimators.labels import LabelDecoder
-from onnxtrain.estimators.original import answers_of_onnx, has_half_weights, is_rough, quantized_steps
+from onnxtrain.estimators.original import answers_of_onnx, computes_in_halves, is_rough, quantized_steps
 from onnxtrain.estimators.protocols import Features, take
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.losses.link import Link
@@ -313,7 +313,7 @@ def _compare_with_onnx(
     """Compare outputs on some rows with those of the user's ONNX model; return warnings."""
     original, name = model.source.rows_first(), model.source.model.output
     expected, rough, steps = answers_of_onnx(original, feeds), is_rough(original), quantized_steps(original)
-    steps = max(steps, _TOLERANCE_OF_HALVES) if has_half_weights(original) else steps
+    steps = max(steps, _TOLERANCE_OF_HALVES) if computes_in_halves(original) else steps
     if name in expected:
         _check_values(
             f"the output {name!r}",

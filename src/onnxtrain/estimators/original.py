@@ -93,10 +93,11 @@ def is_rough(original: bytes) -> bool:
     return any(a.name == "prob_a" and len(a.floats) > 0 for a in given)
 
 
-def has_half_weights(original: bytes) -> bool:
-    """Whether a model has weights of half precision, whatever the type of its inputs and outputs."""
+def computes_in_halves(original: bytes) -> bool:
+    """Whether a model casts to half precision, whatever the type of its inputs and outputs."""
     halves = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
-    return any(w.data_type in halves for w in onnx.load_model_from_string(original).graph.initializer)
+    casts = (n for n in onnx.load_model_from_string(original).graph.node if n.op_type == "Cast")
+    return any(a.name == "to" and a.i in halves for node in casts for a in node.attribute)
 
 
 def quantized_steps(original: bytes) -> float:
