@@ -462,7 +462,7 @@ class Picture(NamesItsAttributes):
         try:
             Path(path).write_text(self.to_svg(), encoding="utf-8")
         except OSError as e:
-            remedy = f" Pass a file in it: {os.path.join(path, 'graph.svg')!r}." if os.path.isdir(path) else ""
+            remedy = graph.in_folder(path).replace("model.onnx", "graph.svg")
             raise FileError(f"The file {os.fspath(path)!r} cannot be written: {e.strerror or e}.{remedy}") from e
 
 

@@ -2510,6 +2510,17 @@ FOURTH_HOUR = [
         "y has the label -100, but the model has 2 classes",
     ),
     (lambda _: R(make_pipeline([StandardScaler(), Ridge()])).fit(X, y), ParameterError, "make_pipeline(*steps)"),
+    (lambda r: plot_graph(r).save("no/graph.svg"), FileError, "Create the folder first: os.makedirs('no')."),
+    (
+        lambda _: R(WITH_TOWNS, max_iter=0).fit(TABLE, RENT).predict(TABLE.assign(area=np.nan)),
+        DataError,
+        "contains NaN in 'area'. Put an imputer before the step of the pipeline that takes these columns",
+    ),
+    (
+        lambda _: R(WITH_TOWNS, max_iter=0).fit(TABLE, RENT).predict(TABLE.iloc[0].to_frame()),
+        DataError,
+        "X seems to be transposed. Pass X.T; a row of a frame is frame.iloc[[0]], with two pairs of brackets.",
+    ),
     (
         lambda _: R(WITH_TOWNS).fit(TABLE, RENT, ["a"] * 20),
         DataError,

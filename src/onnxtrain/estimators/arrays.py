@@ -518,6 +518,9 @@ def _with_remedy(message: str, X: Any, *, of_onnx: bool) -> str:
     elif "X contains NaN" in message and _has_no_gaps(X):
         remedy = " after a step of the pipeline. X itself has no missing values; the step may take, for example, the "
         remedy += "logarithm of a negative number."
+    expected = re.search(r"is expecting (\d+) features as input", message)
+    if expected and len(getattr(X, "shape", ())) == 2 and X.shape[0] == int(expected[1]):
+        remedy = " X seems to be transposed. Pass X.T; a row of a frame is frame.iloc[[0]], with two pairs of brackets."
     if "got 1D array instead" in message and isinstance(X, (list, tuple)) and X and isinstance(X[0], Mapping):
         return "X is a list of dictionaries, one per row. Pass the columns of all rows: X = pandas.DataFrame(X)."
     if is_frame(X) and _NO_VOCABULARY in message:

@@ -151,7 +151,7 @@ class InputForm:
             _check_names_given(self.shapes, X)
         X, y = check_named(estimator, X, y, original, reset=reset)
         if is_frame(X) and original is not None:
-            with as_data_error():
+            with as_data_error(X):
                 _check_not_finite(X, original, self.taken)
         if is_frame(X) and (len(self.shapes) > 1 or any(name in X.columns for name in self.shapes)):
             X = self._by_input(X)
@@ -417,7 +417,7 @@ def in_order(X: Frame, names: Sequence[str], estimator: Estimator | None) -> Fra
         return X
     missing = not all(name in X.columns for name in names)
     if estimator is not None:
-        with as_data_error(), warnings.catch_warnings():
+        with as_data_error(X), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             if missing:
                 validate_data(estimator, X, reset=False, skip_check_array=True)
@@ -442,7 +442,7 @@ def check_named(
     """
     if not reset and is_frame(X) and hasattr(estimator, "feature_names_in_"):
         X = in_order(X, estimator.feature_names_in_, original)
-    with as_data_error():
+    with as_data_error(None if isinstance(X, Mapping) else X):
         if not isinstance(X, Mapping):
             validate_data(estimator, X, reset=reset, skip_check_array=True)
         if is_frame(X):
