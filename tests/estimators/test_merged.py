@@ -857,6 +857,20 @@ def test_parameters_that_resemble_buffers_are_not_named(name):
 
 
 @pytest.mark.filterwarnings("error", "ignore:.*max_iter")
+def test_a_slice_that_is_taken_twice_is_no_layer_that_was_left_out():
+    operations = {
+        "A": ("a", "layer_norm.default](args = (%X, [3], %p_a_weight))"),
+        "slice_1": ("", "slice.Tensor](args = (%A,))"),
+        "C": ("b", "layer_norm.default](args = (%slice_1, [3], %p_b_weight))"),
+        "D": ("", "matmul.default](args = (%C, %p_W))"),
+        "Y": ("", "add.Tensor](args = (%D, %slice_2))"),
+    }
+    nodes = """A = LayerNormalization(X, "a.weight") slice_1 = Identity(A) C = LayerNormalization(slice_1, "a.weight")
+        D = MatMul(C, W) Y = Add(D, slice_1)"""
+    fitted(of_dynamo(nodes, "a.weight b.weight W", operations, **{"a.weight": 1 + ZEROS, "W": W}))
+
+
+@pytest.mark.filterwarnings("error", "ignore:.*max_iter")
 def test_a_bias_that_is_linear_in_the_distance_is_no_table_of_a_parameter():
     distance = np.abs(np.arange(5)[:, None] - np.arange(5))
     onx = network(

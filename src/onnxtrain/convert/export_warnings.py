@@ -327,13 +327,23 @@ def _twins(module: Module, absent: Collection[str], merged: Mapping[str, str | N
     others: defaultdict[str, dict[str, str | None]] = defaultdict(dict)
     for name, source in merged.items():
         others[holder_of(name)][name.rpartition(".")[2]] = source
+    stand_ins = _stand_ins(module, absent)
+    moved = {x for x in stand_ins if MOVES.fullmatch(x)}
+    # equal slices of one result are merged, too, so that only layers without an operation are missing
+    gone = {holder: parts for holder, parts in others.items() if module.mentioned.isdisjoint(_names_in(holder, parts))}
     found = []
-    for layer in _layers_behind(module, _stand_ins(module, absent)):
-        parts = {name.rpartition(".")[2]: name for name in layer}
-        for holder, sources in others.items():
-            if all(part in sources and sources[part] in (None, name) for part, name in parts.items()):
-                found += [f"{holder}.{part}" if holder else part for part in parts]
+    for values, candidates in ((stand_ins - moved, others), (moved, gone)):
+        for layer in _layers_behind(module, values):
+            parts = {name.rpartition(".")[2]: name for name in layer}
+            for holder, sources in candidates.items():
+                if all(part in sources and sources[part] in (None, name) for part, name in parts.items()):
+                    found += _names_in(holder, parts)
     return found
+
+
+def _names_in(holder: str, parts: Collection[str]) -> list[str]:
+    """Return the names of parameters that a module holds."""
+    return [f"{holder}.{part}" if holder else part for part in parts]
 
 
 def _layers_behind(module: Module, values: Collection[str]) -> list[set[str]]:
