@@ -304,7 +304,7 @@ ROWS = {
     ),
     "rows brought to a range": (
         "S = Mul(X, scale) H = Add(S, shift) Y = MatMul(H, V)",
-        {"scale": 2 / 255, "shift": -1.0} | HEAD,
+        {"scale": 0.8, "shift": -1.0} | HEAD,
         {"scale", "shift"},
     ),
     "results brought back": (
