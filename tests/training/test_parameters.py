@@ -8,8 +8,10 @@ import numpy as np
 import onnx.parser
 import pytest
 from onnx import numpy_helper
+from skl2onnx import to_onnx
+from sklearn.ensemble import RandomForestClassifier
 
-from onnxtrain import OrtGradientRegressor, trainable_weights
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, trainable_weights
 from onnxtrain.errors import WeightError
 
 rng = np.random.default_rng(0)
@@ -336,6 +338,16 @@ def of_row(row):
     if "ends" in nodes:
         onx.graph.initializer.append(numpy_helper.from_array(np.array([0, 0, 5, 5]), "ends"))
     return onx
+
+
+def test_leaves_of_two_classes_are_no_table_of_sines():
+    """The free parameters of two probabilities lie on a circle, as a sine and a cosine do."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 4)).astype(np.float32)
+    y = X[:, 0] + rng.normal(size=200) > 0
+    forest = RandomForestClassifier(3, max_depth=5, random_state=0).fit(X, y)
+    onx = to_onnx(forest, X[:1], options={"zipmap": False}, target_opset=15)
+    assert list(OrtGradientClassifier(onx, max_iter=1).fit(X, y.astype(int)).weights_) == ["leaf_values"]
 
 
 @pytest.mark.parametrize("row", ROWS)

@@ -460,7 +460,8 @@ _FIXED: tuple[tuple[Callable[[np.ndarray], bool], Callable[[ir.Node], bool]], ..
     (are_0_or_far, _masks_softmax),
     (are_frequencies, _turns),
     (are_centers, lambda node: node.op_type == "Sub"),
-    (are_sines, lambda node: True),
+    # the parameters of two probabilities, to which trees add 1, lie on a circle as well
+    (are_sines, lambda node: node.op_type != "Add" or not _has_scalar(node)),
     (are_coordinates, lambda node: True),
     (are_slopes, _masks_softmax),
 )
