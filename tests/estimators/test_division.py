@@ -308,6 +308,13 @@ def test_the_diagram_shows_what_runs_each_step():
     assert "scikit-learn: Pipeline" not in tuned(Ridge(), X, Y, max_iter=1)._repr_html_()
 
 
+def test_the_diagram_shows_functions_that_keep_the_names_of_columns():
+    """scikit-learn takes the length of the names that an unfitted one gives, which are None."""
+    columns = ColumnTransformer([("log", FunctionTransformer(np.log1p, feature_names_out="one-to-one"), [0, 1])])
+    model = TransformedTargetRegressor(make_pipeline(columns, Ridge()), func=np.log1p, inverse_func=np.expm1)
+    assert "FunctionTransformer" in tuned(model, X, Y, max_iter=1)._repr_html_()
+
+
 @pytest.mark.parametrize("kind", [VotingRegressor, StackingRegressor])
 def test_a_member_takes_missing_values_that_another_fills_in(kind, tmp_path):
     rows = np.where(np.random.default_rng(0).random(X.shape) < 0.1, np.nan, X)

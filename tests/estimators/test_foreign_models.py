@@ -1043,7 +1043,7 @@ def test_values_that_no_exporter_read_from_a_table_are_trained_by_themselves(cha
 @pytest.mark.parametrize("how", [{}, FOLDED], ids=["its name says so", "its metadata says so"])
 def test_single_values_that_are_equal_are_trained_apart(how):
     """A table of one head may begin with equal values: the places do not say which of them are one weight."""
-    onx = with_position_bias(True, np.array([[3, 1, 2, 2, 1, 1, 3]], np.float32).T, **how)
+    onx = with_position_bias(True, np.pi * np.array([[3, 1, 2, 2, 1, 1, 3]], np.float32).T, **how)
     assert trained_on_pairs(onx, 1).weights_[onx.graph.initializer[1].name].shape == (1, 1, 4, 4)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.metaestimators import available_if
 
 from onnxtrain.arguments import names_its_arguments
@@ -273,6 +274,9 @@ class InspectableEstimator(OrtGradientEstimator):
         model = self._trained
         front = [] if model.form.front is None else [("scikit-learn", Pipeline(model.form.front.steps))]
         trained = clone(model.source.estimator)  # a clone, because the fitted attributes are those from before training
+        for step in trained.get_params().values():
+            if isinstance(step, FunctionTransformer):
+                step.n_features_in_ = 0  # otherwise, scikit-learn takes the length of names that are None
         steps = trained if isinstance(trained, Pipeline) else make_pipeline(trained)
         return Pipeline([*front, ("ONNX", steps)])._sk_visual_block_()
 
