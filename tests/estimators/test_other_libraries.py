@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse
 from sklearn.base import BaseEstimator, RegressorMixin, clone, is_classifier
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import VotingRegressor
 from sklearn.linear_model import Ridge
@@ -166,6 +167,18 @@ def test_boolean_classes_of_catboost():
 
 
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.filterwarnings("ignore")
+def test_calibrated_scores_of_boosted_trees_are_refused_with_a_way():
+    lightgbm = pytest.importorskip("lightgbm", reason="calibrates trees of LightGBM")
+    classifier = lightgbm.LGBMClassifier(n_estimators=2, verbose=-1)
+    if not hasattr(classifier, "decision_function"):
+        pytest.skip("this LightGBM has only predict_proba, which is calibrated then")
+    with pytest.raises(ConversionError, match=r"CalibratedClassifierCV\(OrtGradientClassifier\(classifier\)\)"):
+        OrtGradientClassifier(CalibratedClassifierCV(classifier, cv=2).fit(X, SIZE > 0)).fit(X, SIZE > 0)
+    outside = CalibratedClassifierCV(OrtGradientClassifier(classifier, max_iter=1), cv=2).fit(X, SIZE > 0)
+    assert outside.predict_proba(X).shape == (len(X), 2)
+
+
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost", "catboost"])
 def test_trees_of_a_frame(library):
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")

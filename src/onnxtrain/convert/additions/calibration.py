@@ -12,7 +12,7 @@ from sklearn.preprocessing import QuantileTransformer
 
 from onnxtrain.convert.additions.chains import score
 from onnxtrain.convert.custom import Nodes, addition, built_in
-from onnxtrain.convert.learned import inside
+from onnxtrain.convert.learned import holds_boosted, inside
 from onnxtrain.convert.repairs.table import Converter, repair
 from onnxtrain.errors import ConversionError
 
@@ -103,7 +103,19 @@ _CALIBRATED = addition(_calibrated)
 def other_than_logistic(
     convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
 ) -> None:
-    """Write isotonic calibration, which skl2onnx does not interpolate, and temperature scaling, which it lacks."""
+    """Write isotonic calibration, which skl2onnx does not interpolate, and temperature scaling, which it lacks.
+
+    Raises
+    ------
+    ConversionError
+        The scores of LightGBM are calibrated. Its exporter writes only probabilities.
+    """
+    for each in operator.raw_operator.calibrated_classifiers_:
+        if holds_boosted(each.estimator) and hasattr(each.estimator, "decision_function"):
+            raise ConversionError(
+                "It calibrates the decision_function of boosted trees, but their exporter writes only predict_proba. "
+                "Put the calibration outside: CalibratedClassifierCV(OrtGradientClassifier(classifier))."
+            )
     if operator.raw_operator.method == "sigmoid":
         convert(scope, operator, container)
     else:
