@@ -40,6 +40,7 @@ def moved(y):
     return np.where(rng.random(len(y)) < 0.3, rng.permutation(y), y)
 
 
+@pytest.mark.filterwarnings("ignore:class_weight='balanced' of RandomForestClassifier has no effect")
 @pytest.mark.parametrize("kind", ["bin", "iris"])
 @pytest.mark.parametrize("estimator", TREES, ids=lambda e: type(e).__name__)
 def test_leaves_stay_probabilities(estimator, kind):

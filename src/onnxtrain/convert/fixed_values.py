@@ -52,7 +52,7 @@ def _are_on_circles(table: np.ndarray) -> bool:
 
 def _is_circle(table: np.ndarray, n_blocks: int) -> bool:
     rows = table[table.any(axis=1)]  # the row of a class token may be 0
-    if rows.size < 2 * _EQUATIONS:
+    if rows.size < 2 * _EQUATIONS or not np.isfinite(rows).all():
         return False
     p, q = np.moveaxis(rows.reshape(len(rows), n_blocks, 2, -1).astype(np.float64), 2, 0).reshape(2, -1)
     squares, terms = p * p + q * q, np.stack([p + q, np.ones_like(p)], axis=1)

@@ -413,7 +413,8 @@ _REMEDIES = {
     "not 'complex'": _FOR_COMPLEX,
     "Input y contains": " Leave out the rows without a target: known = numpy.isfinite(y), fit(X[known], y[known]).",
     "Input contains NaN": (
-        ". The NaN is in y. Leave out the rows without a label: known = ~pandas.isna(y), fit(X[known], y[known])."
+        ". The NaN is in y, perhaps after a transformation such as the logarithm of a negative number. Leave out the "
+        "rows without a label: known = ~pandas.isna(y), fit(X[known], y[known])."
     ),
     "y_true contains": ". Leave out the rows without a label: known = ~pandas.isna(y), score(X[known], y[known]).",
     "Input X contains NaN": (
@@ -467,6 +468,9 @@ _REMEDIES = {
     "Feature names unseen": "Select the columns of fit: X[model.feature_names_in_].",
     "sample_weight contains": " Set the weight of a row to 0 to leave it out.",
     "passed to `sample_weight`": " Set the weight of a row to 0 to leave it out.",
+    "of the loss 'HalfPoissonLoss'": " y must be 0 or more, and not 0 in all rows; LinearRegression takes any.",
+    "of the loss 'HalfGammaLoss'": " y must be greater than 0; LinearRegression takes any values.",
+    "of the loss 'HalfTweedieLoss'": " y must be greater than 0, or 0 and more for a power below 2.",
     "Sample weights must be 1D": " Pass one weight per row of X, such as sample_weight[:, 0].",
     "(numpy.record,": ". Convert records to columns: pandas.DataFrame(X).",
     "Cannot cast array data from dtype([(": ". Convert the fields to columns: pandas.DataFrame(X).",

@@ -21,10 +21,11 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from onnxtrain import graph
 from onnxtrain.convert.additions.calibration import is_decided_by_rounding
-from onnxtrain.convert.columns import some_rows
+from onnxtrain.convert.columns import at_most, some_rows, spread
 from onnxtrain.convert.input_scales import sizes_of_inputs
 from onnxtrain.convert.learned import predictor_of
 from onnxtrain.errors import warn
+from onnxtrain.estimators.agreement import WORK
 from onnxtrain.estimators.output_kind import few_rows
 from onnxtrain.estimators.protocols import Features, Model, is_fitted, is_frame, take
 from onnxtrain.estimators.reports import is_part_of_more
@@ -38,6 +39,7 @@ from onnxtrain.runtime.session import Place
 from onnxtrain.training.data import TrainingData, dense
 from onnxtrain.training.evaluate import row_losses
 from onnxtrain.training.model import TrainableModel
+from onnxtrain.training.objective import multiplications
 from onnxtrain.training.parameters import quantized_weights
 from onnxtrain.training.settings import Settings
 
@@ -209,6 +211,9 @@ _CERTAIN = 50.0
 #: The least correlation of predictions with y that shows a model of the same values.
 _RELATED = 0.5
 
+#: The largest number of rows on which a start is examined.
+_MOST_ROWS = 200
+
 #: The least number of rows of a label, and their least share for which one class is predicted, that show its name.
 _PER_LABEL, _SURE = 5, 0.8
 
@@ -218,7 +223,8 @@ def warn_of_start(estimator: OrtGradientEstimator, model: TrainedModel, rows: Ro
     targets: Any = estimator._targets
     read, label = model.source.model, targets.encode(rows.y, model)
     shows_scale = _warn_of_other_size(model, rows.exact)
-    chosen: Any = few_rows(np.arange(len(label)), read)
+    work = int(np.clip(WORK / max(multiplications(model.objective.model), 1.0), _ROWS, _MOST_ROWS))
+    chosen = spread(len(label), at_most(rows.exact, work))
     chosen = chosen if rows.weight is None else chosen[rows.weight[chosen] > 0]
     if read.positional or len(chosen) < _ROWS:
         return

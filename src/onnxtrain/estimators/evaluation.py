@@ -140,6 +140,8 @@ class EvaluableEstimator(OrtGradientEstimator):
         check_is_fitted(self)
         found = []
         for part in deferred.fit_data.labelled(X, y, sample_weight):
+            if not self._classifies:
+                deferred.validation.check_no_text(part.y)
             predictions = self._predictions(part)
             deferred.validation.check_lengths(range(predictions.shape[0]), part.y)  # sparse ones have no len
             weight = deferred.validation.check_sample_weight(part.sample_weight, predictions, "float64", keep=True)

@@ -76,7 +76,7 @@ from onnxtrain.estimators.settings import floats_of, go_on, parameters_of_start,
 from onnxtrain.estimators.source import Source, layout_of, opened, with_head
 from onnxtrain.estimators.targets import check_axes, check_class_axis
 from onnxtrain.estimators.trained import TrainedModel, set_learned, set_learned_so_far
-from onnxtrain.estimators.validation import check_even, check_lengths, check_sample_weight
+from onnxtrain.estimators.validation import check_even, check_lengths, check_sample_weight, check_targets
 from onnxtrain.losses.link import Link
 from onnxtrain.rows.parts import Part, is_parts
 from onnxtrain.training.data import TrainingData
@@ -264,6 +264,8 @@ def start(
     if known is not None:
         return _start_again(estimator, X, y, sample_weight, known)
     estimator._begun_with = parameters_of_start(estimator)
+    if not is_onnx(estimator.estimator):
+        check_even(y)
     if not is_part_of_more():
         warn_of_target_among_columns(X, y)
         warn_of_inner_weights(estimator)
@@ -352,7 +354,8 @@ def _start_divided(
     check_labelled(estimator, X, y)
     if isinstance(getattr(X, "shape", None), tuple):
         check_lengths(X, y)
-    if sample_weight is not None and np.asarray(sample_weight).dtype.kind in "USO":
+    check_targets(X, y, classifies=estimator._classifies)
+    if sample_weight is not None and np.ndim(sample_weight):
         check_sample_weight(sample_weight, y, "float64")
     with as_data_error(X), _targets_checked_on_error(estimator, y):
         fitted = fitted_on(
@@ -402,6 +405,8 @@ def _targets_checked_on_error(estimator: OrtGradientEstimator, y: ArrayLike) -> 
             labels = targets.check(y)
             if "one class" in str(e):
                 targets.n_outputs(labels)
+            if estimator._classifies and labels.ndim == 2 and np.all(labels.sum(axis=1) == 1):
+                raise DataError(f"{e} If y has one column per class, pass y.argmax(axis=1).") from e
         raise
 
 

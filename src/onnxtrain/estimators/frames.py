@@ -326,9 +326,11 @@ def check_kind(estimator: Estimator, X: object) -> None:
     if X is None:
         raise DataError("X is None. Pass the rows, an array or a frame of shape (n_samples, n_features).")
     if isinstance(X, (str, os.PathLike)):
+        read = "read_parquet" if str(X).endswith(".parquet") else "read_csv"
+        tokens = " A tokenizer makes rows of text." if is_onnx(source) else ""
         raise DataError(
             f"X must be an array or a frame, got the string {os.fspath(X)!r:.80}. Read the file, for example with "
-            f"pandas.read_csv, and pass its columns.{' A tokenizer makes rows of text.' if is_onnx(source) else ''}"
+            f"pandas.{read}, and pass its columns.{tokens}"
         )
     if is_onnx(X):
         raise DataError(

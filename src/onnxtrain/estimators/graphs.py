@@ -210,6 +210,8 @@ def plot_graph(model: Model, part: str = "model", *, max_nodes: int = 150) -> Pi
     """
     if part not in PARTS:
         hint = did_you_mean(part, PARTS)
+        if str(part).endswith(".svg"):
+            hint = f"To write a file, use plot_graph(model).save({str(part)!r})."
         raise ParameterError(f"part must be one of {', '.join(map(repr, PARTS))}, got {part!r}. {hint}")
     if not isinstance(max_nodes, int):
         raise ParameterError(f"max_nodes must be an integer number of nodes, got {max_nodes!r:.80}.")

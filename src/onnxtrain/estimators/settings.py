@@ -37,7 +37,7 @@ _SOLVERS = (*OPTIMIZERS, "lbfgs")
 #: For solvers of scikit-learn and PyTorch, the closest solver here.
 _OTHER_SOLVERS = {
     **dict.fromkeys(("lbfgsb", "bfgs", "newton", "newtoncg", "newtoncholesky", "liblinear", "cg"), "lbfgs"),
-    **dict.fromkeys(("gd", "sag", "saga", "momentum", "nesterov", "gradientdescent"), "sgd"),
+    **dict.fromkeys(("gd", "sag", "saga", "gradientdescent"), "sgd"),
     **dict.fromkeys(("nadam", "radam", "adamax", "lion", "adabelief"), "adam"),
     "adadelta": "adagrad",
 }
@@ -192,6 +192,11 @@ def _check_solver(estimator: OrtGradientEstimator) -> None:
                     f"{name} needs a stochastic solver: solver='lbfgs' {why}. Set {name}={default!r}, its default."
                 )
     elif isinstance(solver, str) and solver not in OPTIMIZERS:
+        if solver.lower() in ("momentum", "nesterov"):
+            more = ", nesterov=True" if solver.lower() == "nesterov" else ""
+            raise OptimizerError(
+                f"Unknown solver {solver!r}. Pass an optimizer: solver=onnxtrain.optim.SGD(momentum=0.9{more})."
+            )
         last = solver.rpartition(".")[2]  # such as torch.optim.AdamW
         raise OptimizerError(f"Unknown solver {solver!r}. {did_you_mean(last, _SOLVERS, _OTHER_SOLVERS)}")
 

@@ -20,7 +20,7 @@ from onnxtrain.estimators.arrays import as_data_error, cast
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, HasShape, is_frame, is_onnx
 from onnxtrain.losses import find_loss
 
-NO_WEIGHT = "Sample weights must contain at least one non-zero number."
+NO_WEIGHT = "Sample weights must contain at least one non-zero number. Give the rows that count a weight of 1."
 
 #: Let scikit-learn's check accept weights that are all zero, as it does before 1.7: other parts may have nonzero ones.
 _ZERO_WEIGHTS = dict.fromkeys({"allow_all_zero_weights"} & {*inspect.signature(_check_sample_weight).parameters}, True)
@@ -71,7 +71,7 @@ def check_X_y(
             check_places(X, y)
             check_even(y)
         if numeric:
-            _check_no_text(y)
+            check_no_text(y)
     counted = dtype.kind in "iub"
     check: Any = partial(validate_data, estimator, reset=reset)
     if any_length and not reset:  # their length may differ from that in fit
@@ -91,12 +91,34 @@ def check_X_y(
         rows = cast(X if isinstance(X, np.memmap) else rows, dtype, "X")
     if targets is None:
         return rows, None
-    if numeric and targets.dtype.kind in "mM":
+    if numeric:
+        _check_no_durations(targets)
+    return rows, targets
+
+
+def check_targets(X: Any, y: Any, *, classifies: bool) -> None:
+    """Raise a DataError for targets that no model takes; scikit-learn may name the rows instead, or learn them."""
+    check_places(X, y)
+    check_even(y)
+    if isinstance(y, list) and y and isinstance(y[0], (list, tuple)) and any(isinstance(v, str) for v in y[0]):
+        raise _of_lists(f"lists of strings, such as {y[0]!r:.80}")
+    if not classifies:
+        check_no_text(y)
+        _check_no_durations(y)
+    elif getattr(getattr(y, "dtype", None), "kind", "") == "f" and np.isnan(np.asarray(y)).any():
+        n = int(np.isnan(np.asarray(y)).sum())
+        raise DataError(
+            f"Input y contains NaN, in {n} of {len(y)} rows. Leave out the rows without a label: known = "
+            "~numpy.isnan(y), fit(X[known], y[known])."
+        )
+
+
+def _check_no_durations(y: Any) -> None:
+    if getattr(getattr(y, "dtype", None), "kind", "") in ("m", "M"):
         raise DataError(
             "y contains dates or durations. Convert it to numbers, for example to days: (y - y.min()).days for an "
             "index, .dt.days for a column."
         )
-    return rows, targets
 
 
 def check_even(y: Any) -> None:
@@ -107,14 +129,17 @@ def check_even(y: Any) -> None:
     lengths = sorted({len(row) for row in y})
     sets = any(isinstance(row, (set, frozenset)) for row in y)
     if sets or len(lengths) > 1:
-        found = "sets" if sets else f"lists of different lengths, from {lengths[0]} to {lengths[-1]}"
-        raise DataError(
-            f"y contains {found}. Convert lists or sets of the labels of a row to an indicator matrix with "
-            "sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y)."
-        )
+        raise _of_lists("sets" if sets else f"lists of different lengths, from {lengths[0]} to {lengths[-1]}")
 
 
-def _check_no_text(y: Any) -> None:
+def _of_lists(found: str) -> DataError:
+    return DataError(
+        f"y contains {found}. Convert lists or sets of the labels of a row to an indicator matrix with "
+        "sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y)."
+    )
+
+
+def check_no_text(y: Any) -> None:
     """Raise a DataError if the targets of a regressor contain strings."""
     if getattr(getattr(y, "dtype", None), "kind", "") in tuple("biuf") or hasattr(y, "toarray"):
         return
@@ -385,19 +410,25 @@ def check_sample_weight(
         raise DataError(
             f"sample_weight must be an array with one number per row, got {type(sample_weight).__name__}.{remedy}"
         )
-    if np.ndim(sample_weight) > 2:
+    given = np.asarray(sample_weight)
+    if given.ndim > 2:
         raise DataError(
-            f"sample_weight must contain one number per row, got an array of shape {np.shape(sample_weight)}. To "
-            "weight classes of positions, set class_weight; to leave out positions, give them the label ignore_index."
+            f"sample_weight must contain one number per row, got an array of shape {given.shape}. To weight classes of "
+            "positions, set class_weight; to leave out positions, give them the label ignore_index."
         )
-    kind = np.asarray(sample_weight).dtype.kind
-    others = [w for w in np.ravel(sample_weight) if isinstance(w, (str, bytes, complex))] if kind in "USOc" else []
+    others = [w for w in given.ravel() if isinstance(w, (str, bytes, complex))] if given.dtype.kind in "USOc" else []
     if others:
         raise DataError(f"sample_weight must contain one number per row, but contains {str(others[0])!r:.40}.")
+    if given.dtype.kind in "if" and (given < 0).any():  # the message begins with that of scikit-learn
+        row = int(np.argmax(given.ravel() < 0))
+        raise DataError(
+            f"Negative values in data passed to `sample_weight`: {given.ravel()[row]} in row {row}. Set the weight of "
+            "a row to 0 to leave it out."
+        )
     weights = _check_sample_weight(sample_weight, X, dtype=dtype, ensure_non_negative=True, **_ZERO_WEIGHTS)
     if keep:
         return weights
-    if not np.ndim(sample_weight):
+    if not given.ndim:
         warn(
             f"sample_weight={sample_weight!r:.40} is one number for all rows, which has no effect. The third argument "
             "of fit is sample_weight; the number of epochs is max_iter, a parameter of the estimator."
@@ -438,9 +469,10 @@ def check_features(X: HasShape, shape: tuple[Any, ...], source: str, name: str =
     wanted, given = shape[1:], X.shape[1:]
     if any(w is not None and w != g for w, g in zip(wanted, given, strict=True)):
         if len(wanted) == 1:
-            raise DataError(
-                f"{name} has {given[0]} features, but {source} {wanted[0]}. Pass those columns, or a model for these."
-            )
+            remedy = "Pass those columns, or a model for these."
+            if re.search(r"ids|mask|tokens", name):
+                remedy = f"Pad or cut the texts to {wanted[0]} tokens, or export the model with a variable length."
+            raise DataError(f"{name} has {given[0]} features, but {source} {wanted[0]}. {remedy}")
         raise DataError(f"{name} has rows of shape {given}, but {source} {wanted}.{_turned(X.shape, wanted, name)}")
 
 
@@ -461,6 +493,7 @@ def _turned(given: tuple[int, ...], row: tuple[Any, ...], name: str) -> str:
             f"numpy.moveaxis({name}, 1, -1)": (*given[2:], given[1]),
             f"{name}.repeat(3, axis=1) for gray images": (3 * given[1], *given[2:]),
             f"{name}[:, :3], without the alpha channel": (given[1] - 1, *given[2:]),
+            f"{name}.mean(axis=1, keepdims=True) for gray images": (1, *given[2:]) if given[1] == 3 else (),
         }
     elif len(given) == 2 and None not in row and given[1] == math.prod(row):
         candidates = {f"{name}.reshape(-1, {', '.join(map(str, row))})": row}
@@ -472,7 +505,7 @@ def _turned(given: tuple[int, ...], row: tuple[Any, ...], name: str) -> str:
     size = row[1:] if given[1] == row[0] else row[:-1]
     if len(row) == 3 and (given[1] == row[0] or given[-1] == row[-1]):
         return f" Resize the images to {size[0]} x {size[1]}, or export the model with variable axes for other sizes."
-    return ""
+    return f" Give the images the shape {row} of a row: move or convert their channels, and resize them."
 
 
 def _reduced(given: tuple[int, ...], row: tuple[Any, ...], name: str) -> str:

@@ -325,7 +325,7 @@ def _as_table(op: Op, y_pred: ir.Value, class_axis: int | None) -> ir.Value:
     if not isinstance(k, int):
         raise LossError(f"The number of classes on axis {class_axis} of {describe(y_pred)} is unknown. {DECLARE}")
     if class_axis is not None and class_axis != n_axes - 1 and k > 1:
-        y_pred = op.Transpose(y_pred, perm=[*(axis for axis in range(n_axes) if axis != class_axis), class_axis])
+        y_pred = op.Transpose(y_pred, perm=[*(axis for axis in range(n_axes) if axis != class_axis), int(class_axis)])
     table = op.Reshape(y_pred, [-1, k])
     table.shape = ir.Shape([ir.SymbolicDim(_POSITIONS), k])
     return table

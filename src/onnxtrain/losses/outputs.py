@@ -8,6 +8,7 @@ axis: each entry is a position with its own value, or a binary problem.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -111,7 +112,10 @@ def _which(outputs: list[ir.Value], argument: str) -> str:
             f"{losses[0].name!r} is one number for all rows, like a loss. Pass the model as it was before this loss "
             "was added, or exported without labels."
         )
-    return f"Set {argument} to one of them, for example {argument}={outputs[0].name!r}."
+    likely = next((v for v in outputs if re.search("logit|score|prob|pred|output", str(v.name).lower())), None)
+    if likely is None:
+        return f"Set {argument} to the name of the one that predicts y."
+    return f"Set {argument} to one of them, for example {argument}={likely.name!r}."
 
 
 def _scores_of_labels(label: ir.Value) -> ir.Value | None:

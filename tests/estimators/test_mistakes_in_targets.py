@@ -1,0 +1,53 @@
+"""Wrong targets and weights of scikit-learn pipelines: the message names them, not the rows, and says what to do."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.compose import TransformedTargetRegressor
+from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+
+X = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 3)), columns=["a", "b", "c"])
+VALUES = 2 * X.a + 1
+LABELS = (VALUES > 1).astype(int).to_numpy()
+WORDS = np.where(LABELS, "yes", "no")
+DAYS = pd.Series(pd.date_range("2020", periods=len(X)))
+
+
+def line(model=None):
+    return OrtGradientRegressor(model or make_pipeline(StandardScaler(), LinearRegression()), max_iter=1)
+
+
+def classes():
+    return OrtGradientClassifier(make_pipeline(StandardScaler(), LogisticRegression()), max_iter=1)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: line().fit(X, WORDS), "^y must be numeric, got the string '(yes|no)'. Use OrtGradientClassifier"),
+        (lambda: line().fit(X, VALUES).score(X, WORDS), "^y must be numeric, got the string"),
+        (lambda: line().fit(X, VALUES.astype(str)), r"^y must be numeric.*numpy.asarray\(y\).astype\(float\)"),
+        (lambda: line().fit(X, DAYS), "^y contains dates or durations"),
+        (lambda: line().fit(X, DAYS - DAYS[0]), "^y contains dates or durations"),
+        (lambda: classes().fit(X, np.r_[np.nan, LABELS[1:]]), "^Input y contains NaN, in 1 of 60 rows. Leave out"),
+        (lambda: classes().fit(X, [["a", "b"]] * 60), "lists of strings, .*MultiLabelBinarizer"),
+        (lambda: classes().fit(X, [("a",)] * 30 + [("a", "b")] * 30), "lists of different lengths, .*MultiLabelBinarizer"),
+        (lambda: classes().fit(X, np.eye(2)[LABELS]), r"pass y.argmax\(axis=1\)"),
+        (lambda: classes().fit(VALUES, X), "as if they were swapped"),
+        (lambda: line(PoissonRegressor()).fit(X, VALUES), "y must be 0 or more, and not 0 in all rows"),
+        (
+            lambda: line(TransformedTargetRegressor(LinearRegression(), func=np.log, inverse_func=np.exp)).fit(X, VALUES),
+            "in y, perhaps after a transformation such as the logarithm of a negative number",
+        ),
+        (lambda: classes().fit(X, LABELS, np.zeros(60)), "at least one non-zero number. Give the rows that count"),
+        (lambda: classes().fit(X, LABELS, np.full(60, -0.5)), "-0.5 in row 0. Set the weight of a row to 0"),
+    ],
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore:invalid value encountered in log")
+def test_the_message_names_the_targets_or_weights(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
