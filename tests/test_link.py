@@ -485,7 +485,7 @@ def test_choose_output(text, output, expected):
         (
             MANY,
             None,
-            r"y18: FLOAT\[n,3\], y19: FLOAT\[n,3\] and 10 more. Set output to one of them, for example output='y0'",
+            r"y18: FLOAT\[n,3\], y19: FLOAT\[n,3\] and 10 more. Set output to one of them, the name",
         ),
         (INTEGER, None, r"has no floating-point output: label: INT64\[n,1\]"),
     ],

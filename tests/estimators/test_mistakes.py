@@ -367,7 +367,7 @@ CALLS = [
     (
         lambda _: R(TWO).fit(X, y),
         ModelError,
-        "a: FLOAT[n,10], b: FLOAT[n,10]. Set output to one of them, for example output='a'.",
+        "a: FLOAT[n,10], b: FLOAT[n,10]. Set output to one of them, the name of the output",
     ),
     (
         lambda _: R(TWO, output=2).fit(X, y),
@@ -382,7 +382,7 @@ CALLS = [
     (
         lambda _: onnxtrain.add_loss_output(TWO),
         ModelError,
-        "Set output_index to one of them, for example output_index='a'.",
+        "Set output_index to one of them, the name of the output",
     ),
     (
         lambda _: onnxtrain.add_loss_output(onnxtrain.add_loss_output(LINE)),
@@ -2149,7 +2149,7 @@ OTHER_KINDS = [
         DataError,
         "sample_weight must contain one number per row, but contains '(151+1j)'",
     ),
-    (lambda r: r.score(X, y, -y), DataError, "Negative values in data passed to `sample_weight`."),
+    (lambda r: r.score(X, y, -y), DataError, "Negative values in data passed to `sample_weight`: -"),
     (lambda _: C().partial_fit(IRIS, SPECIES, epochs=1), ArgumentTypeError, "OrtGradientClassifier(max_iter=...)."),
     (lambda _: C().partial_fit(IRIS, SPECIES, callback=print), ArgumentTypeError, "It is an argument of fit."),
     (lambda _: C().fit(IRIS, SPECIES, classes=[0]), ArgumentTypeError, "It is an argument of partial_fit."),

@@ -114,7 +114,7 @@ def _which(outputs: list[ir.Value], argument: str) -> str:
         )
     likely = next((v for v in outputs if re.search("logit|score|prob|pred|output", str(v.name).lower())), None)
     if likely is None:
-        return f"Set {argument} to the name of the one that predicts y."
+        return f"Set {argument} to one of them, the name of the output that predicts y."
     return f"Set {argument} to one of them, for example {argument}={likely.name!r}."
 
 
