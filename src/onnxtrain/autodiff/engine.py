@@ -178,14 +178,14 @@ def _faults_of_the_rule(node: ir.Node, outputs: Iterable[ir.Value]) -> Iterator[
 
 def _operator_of_unknown_type(node: ir.Node) -> ir.Node | None:
     """Return the operator without a rule because of which the type of an operand of a node is unknown, if any."""
-    seen, queue = {node}, [node]
+    queue = [node]
     for current in queue:
-        for maker in (x.producer() for x in current.inputs if x is not None and x.dtype is None):
-            if maker is not None and derivative_of(maker) is None:
-                return maker
-            if maker is not None and maker not in seen:
-                seen.add(maker)
-                queue.append(maker)
+        makers = dict.fromkeys(x.producer() for x in current.inputs if x is not None and x.dtype is None)
+        earlier = [maker for maker in makers if maker is not None and maker not in queue]
+        without_rule = [maker for maker in earlier if derivative_of(maker) is None]
+        if without_rule:
+            return without_rule[0]
+        queue += earlier
     return None
 
 

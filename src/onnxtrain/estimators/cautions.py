@@ -211,7 +211,8 @@ _CERTAIN = 50.0
 #: The least correlation of predictions with y that shows a model of the same values.
 _RELATED = 0.5
 
-#: The largest number of rows on which a start is examined.
+#: The largest number of rows on which a start is examined. A large model takes fewer, and is not examined: 20 rows
+#: would take 3 % of a fit of the head of a convolutional network on 2000 images.
 _MOST_ROWS = 200
 
 #: The least number of rows of a label, and their least share for which one class is predicted, that show its name.
@@ -223,8 +224,8 @@ def warn_of_start(estimator: OrtGradientEstimator, model: TrainedModel, rows: Ro
     targets: Any = estimator._targets
     read, label = model.source.model, targets.encode(rows.y, model)
     shows_scale = _warn_of_other_size(model, rows.exact)
-    work = int(np.clip(WORK / max(multiplications(model.objective.model), 1.0), _ROWS, _MOST_ROWS))
-    chosen = spread(len(label), at_most(rows.exact, work))
+    n_rows = int(min(WORK / max(multiplications(model.objective.model), 1.0), _MOST_ROWS))
+    chosen = spread(len(label), at_most(rows.exact, n_rows))
     chosen = chosen if rows.weight is None else chosen[rows.weight[chosen] > 0]
     if read.positional or len(chosen) < _ROWS:
         return
