@@ -9,6 +9,8 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from skl2onnx import to_onnx
+from sklearn.ensemble import GradientBoostingRegressor
 
 from onnxtrain import (
     OrtGradientClassifier,
@@ -503,3 +505,12 @@ def test_names_with_control_characters(name, shown, tmp_path):
     with pytest.raises(OnnxTrainError) as e:
         OrtGradientRegressor(onx, weights_to_train="none").fit(X, X[:, :2])
     assert shown.replace(r"\n", "\n") in str(e.value)
+
+
+def test_trees_whose_rows_have_no_declared_shape():
+    rows = np.random.default_rng(0).normal(size=(30, 2)).astype(np.float32)
+    trees = GradientBoostingRegressor(n_estimators=2, max_depth=1, random_state=0).fit(rows, rows[:, 0])
+    onx = to_onnx(trees, rows[:1])
+    onx.graph.input[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(ModelError, match="axes of the input 'X' is unknown. Declare the shapes"):
+        OrtGradientRegressor(onx, max_iter=1).fit(rows, rows[:, 0])

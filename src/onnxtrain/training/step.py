@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeAlias, TypeVar
 import onnx_ir as ir
 
 from onnxtrain.cache import cached
+from onnxtrain.errors import ModelError
 from onnxtrain.grad_helper import gradients
 from onnxtrain.graph import Op, rank, scan, static_shape, tensor, with_lengths
 from onnxtrain.loss_helper import add_penalty
@@ -477,7 +478,12 @@ def _take_rows(g: ObjectiveGraph, *, slices: bool) -> tuple[dict[str, ir.Value |
         chosen = op.Gather(rows, op.Add(offset, positions))
 
     def all_of(x: ir.Value) -> ir.Value:
-        whole = g.add_input(f"all_{x.name}", ["n_rows", *x.shape[1:]], x.dtype)  # type: ignore[index]
+        if x.shape is None:
+            raise ModelError(
+                f"The number of axes of the input {x.name!r} is unknown. Declare the shapes of the inputs of the "
+                "model; dimensions may stay symbolic."
+            )
+        whole = g.add_input(f"all_{x.name}", ["n_rows", *x.shape[1:]], x.dtype)
         taken = op.Gather(whole, chosen, axis=0)
         taken.shape = x.shape
         ir.convenience.replace_all_uses_with(x, taken, replace_graph_outputs=True)
