@@ -22,6 +22,7 @@ from onnxtrain.convert.columns import spread
 from onnxtrain.errors import ConversionError, DataError, LossError, ModelError, ParameterError
 from onnxtrain.estimators import agreement
 from onnxtrain.estimators.agreement import AGREED
+from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.runtime.session import run
 
 RNG = np.random.default_rng(0)
@@ -495,3 +496,20 @@ def test_a_row_on_a_steep_step_of_an_isotonic_regression_is_compared():
     fitted = IsotonicRegression().fit(rows, rows > 302)
     with pytest.warns(UserWarning, match="float32 is not precise enough"):
         OrtGradientRegressor(fitted, max_iter=0).fit(rows.reshape(-1, 1), rows > 302)
+
+
+@pytest.mark.parametrize("off, decide", [(4e-7, False), (6e-7, True), (4e-6, True)])
+def test_the_kernels_of_predict_decide_unless_those_of_training_are_very_close(off, decide, monkeypatch):
+    """A support vector machine was 3e-6 off in training and 3e-5 in predict, without the warning."""
+    run_once, asked = TrainedModel.run_once, []
+
+    def recorded(self, *args, as_predicted=False):
+        asked.append(as_predicted)
+        return run_once(self, *args, as_predicted=as_predicted)
+
+    monkeypatch.setattr(agreement, "_check_values", lambda *args, **how: off)
+    monkeypatch.setattr(TrainedModel, "run_once", recorded)
+    AGREED.clear()
+    X = np.random.default_rng(0).normal(size=(30, 2))
+    OrtGradientRegressor(LinearRegression().fit(X, X[:, 0]), max_iter=0).fit(X, X[:, 0])
+    assert (True in asked) == decide
