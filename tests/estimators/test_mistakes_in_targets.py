@@ -3,10 +3,14 @@
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse
 from sklearn.compose import TransformedTargetRegressor
-from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor, Ridge
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import _NotAnArray
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 
@@ -51,3 +55,18 @@ def classes():
 def test_the_message_names_the_targets_or_weights(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+TEXTS = np.where(LABELS, "red wine", "white bread")
+
+
+@pytest.mark.parametrize("convert", [scipy.sparse.csr_matrix, lambda y: pd.DataFrame(y).astype("Float64")])
+def test_labels_of_texts_may_be_sparse_or_nullable(convert):
+    model = make_pipeline(CountVectorizer(), OneVsRestClassifier(LogisticRegression()))
+    tuned = OrtGradientClassifier(model, max_iter=1).fit(TEXTS, convert(np.c_[LABELS, X.a > 0].astype(float)))
+    assert tuned.predict(TEXTS).shape == (60, 2)
+
+
+def test_weights_of_texts_may_be_any_array():
+    tuned = line(make_pipeline(CountVectorizer(), Ridge())).fit(TEXTS, VALUES, _NotAnArray(np.ones(60)))
+    assert tuned.predict(TEXTS).shape == (60,)

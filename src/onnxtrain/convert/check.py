@@ -238,7 +238,9 @@ def check(
     scores = _check_scores(estimator, found, X, answers, tolerance)
     for name, array in found.items():
         if array.dtype.kind != "f" and hasattr(estimator, "predict"):
-            _compare_labels(estimator, name, array, np.asarray(_ask(estimator, "predict", X, answers)), scores)
+            labels = _ask(estimator, "predict", X, answers)
+            labels = np.asarray(labels.toarray() if hasattr(labels, "toarray") else labels)
+            _compare_labels(estimator, name, array, labels, scores)
 
 
 def _check_scores(

@@ -189,7 +189,7 @@ def documentation(estimator: BaseEstimator) -> str:
 
 
 def _without_covers(estimator: BaseEstimator) -> BaseEstimator:
-    """Return a copy with each FrozenEstimator, search and pipeline with samplers replaced by what it does with rows.
+    """Return a copy with each FrozenEstimator and search replaced by its estimator, and without samplers in pipelines.
 
     skl2onnx supports none of them, except GridSearchCV; other searches would have no labels.
     """

@@ -10,8 +10,8 @@ import numpy as np
 from onnxtrain.dask.partitions import Part, len_of, partitions
 from onnxtrain.dask.workers import Workers
 from onnxtrain.errors import DataError
-from onnxtrain.estimators.arrays import as_data_error
 from onnxtrain.estimators.positions import counts
+from onnxtrain.estimators.remedies import as_data_error
 from onnxtrain.estimators.validation import check_sample_weight
 
 

@@ -29,9 +29,9 @@ from onnxtrain.convert.columns import as_float64, at_most, spread
 from onnxtrain.convert.columns import some_rows as chosen_rows
 from onnxtrain.convert.learned import inside
 from onnxtrain.errors import ConversionError, DataError, ModelError, OnnxTrainError, warn
+from onnxtrain.estimators.decoder import LabelDecoder
 from onnxtrain.estimators.frames import count_rows
 from onnxtrain.estimators.independence import check_first_axis, check_rows_alone, random_numbers
-from onnxtrain.estimators.labels import LabelDecoder
 from onnxtrain.estimators.original import answers_of_onnx, computes_in_halves, is_rough, quantized_steps
 from onnxtrain.estimators.protocols import Features, take
 from onnxtrain.estimators.trained import TrainedModel

@@ -1,23 +1,17 @@
-"""Users' values as arrays: tensors of other libraries, rows of different lengths, exact casts; errors with a remedy.
-
-Errors of scikit-learn, numpy and pandas about rows and targets are raised as a DataError with the remedy.
-"""
+"""Users' values as arrays: tensors of other libraries, rows of different lengths, exact casts."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any, TypeGuard
 
 import numpy as np
 import scipy.sparse
 
-from onnxtrain.convert.columns import date_columns, object_columns, text_columns, types_of_columns
-from onnxtrain.errors import ArgumentTypeError, DataError, OnnxTrainError, ParameterError, warn
-from onnxtrain.estimators.protocols import is_frame, is_of_objects
+from onnxtrain.errors import DataError, ParameterError, warn
 from onnxtrain.registry import did_you_mean
 
 #: The number of elements of a memory map that are examined at a time.
@@ -248,7 +242,7 @@ def _numbers(values: np.ndarray, dtype: np.dtype, name: str) -> np.ndarray:
         return array if array.dtype.kind in "fiub" else values.astype(np.float64 if dtype.kind == "f" else np.int64)
     except (TypeError, ValueError) as e:
         texts = [str(v) for v in values.ravel()[:1] if isinstance(v, (str, os.PathLike))]
-        if texts and (remedy := _for_file(texts[0])):
+        if texts and (remedy := for_file(texts[0])):
             raise DataError(f"{name} contains names of files, such as {texts[0]!r:.80}.{remedy}") from e
         said = re.sub(r"np\.str_\((.*)\)", r"\1", str(e))
         remedy = " Convert text with the tokenizer of the model." if texts and dtype.kind in "iu" else ""
@@ -276,7 +270,7 @@ _CONTENTS = {
 }
 
 
-def _for_file(text: str) -> str:
+def for_file(text: str) -> str:
     """Return the remedy for a name of an image or a sound, or a message that ends with one; empty for other strings."""
     return next((remedy for end, remedy in _CONTENTS.items() if re.search(end, text.lower())), "")
 
@@ -356,261 +350,3 @@ def _cast_exactly(values: np.ndarray, dtype: np.dtype, name: str, first: int = 0
             "rounded or clipped."
         )
     return converted
-
-
-# ---------------------------------------------------------------------- errors
-
-
-_FOR_TEXT = (
-    ". The rows contain strings, but the model takes numbers. Put an encoder before it, for example "
-    "make_pipeline(OneHotEncoder(handle_unknown='ignore'), model), or leave these columns out."
-)
-_FOR_DOCUMENTS = (
-    ". X contains one string per row, but the model takes numbers. Put a vectorizer before it, "
-    "make_pipeline(TfidfVectorizer(), model), or pass the matrix that the vectorizer of fit returns."
-)
-_FOR_DATES = (
-    ". The rows contain dates, but the model takes numbers. Replace a column of dates by its days, "
-    "(X['date'] - pandas.Timestamp('2020-01-01')).dt.days, or leave it out."
-)
-_FOR_COMPLEX = ". Pass real and imaginary parts as columns: numpy.c_[X.real, X.imag] or numpy.c_[y.real, y.imag]."
-
-_FOR_VECTORS = (
-    ", but a text vectorizer takes one string per row, and X has numbers, as after a vectorizer. Pass the texts, or a "
-    "model without the vectorizer."
-)
-_FOR_MISSING_NUMBERS = (
-    ". Put an imputer before the step of the pipeline that takes these columns, such as "
-    "(make_pipeline(SimpleImputer(), StandardScaler()), [{!r}]) in make_column_transformer, or fill them: "
-    "X.fillna({{{!r}: 0.0}})."
-)
-_FOR_MISSING_TEXTS = (
-    ". Fill missing texts, for example X.fillna({{{!r}: 'missing'}}), and missing numbers by an imputer in the "
-    "pipeline. Its file then contains the imputer."
-)
-
-#: The end of the message of a text vectorizer about a row that is no string, and the message about rows without words.
-_NO_TEXT, _NO_VOCABULARY = "has no attribute 'lower'", "empty vocabulary"
-
-#: The messages of numpy and pandas about a value that is no number.
-_NO_NUMBER = re.compile(r"float\(\) argument must be|DType|Cannot cast|setting an array element")
-
-#: The values that scikit-learn prints with its messages about complex values and about arrays of one axis, and its list
-#: of other estimators for rows with NaN.
-_TAIL = re.compile(
-    r"(?<=Complex data not supported)\n.*|(?<=array instead):\narray=.*(?=\nReshape your)|(?<=X contains NaN)\..*",
-    re.DOTALL,
-)
-
-#: The remedy for invalid rows or targets, by a part of scikit-learn's message.
-_REMEDIES = {
-    "could not convert string": _FOR_TEXT,
-    "DateTime64DType": _FOR_DATES,
-    "'Timestamp'": _FOR_DATES,
-    "'Timedelta'": ". Durations become numbers by pandas.to_timedelta(values).total_seconds().",
-    "not 'NAType'": ". Convert columns with missing values to floats, X.astype({name: float}), which an imputer fills.",
-    "not 'dict'": ". Make columns of the entries of dictionaries: pandas.DataFrame(dictionaries).",
-    "not 'complex'": _FOR_COMPLEX,
-    "Input y contains": " Leave out the rows without a target: known = numpy.isfinite(y), fit(X[known], y[known]).",
-    "Input contains NaN": (
-        ". The NaN is in y, perhaps after a transformation such as the logarithm of a negative number. Leave out the "
-        "rows without a label: known = ~pandas.isna(y), fit(X[known], y[known])."
-    ),
-    "y_true contains": ". Leave out the rows without a label: known = ~pandas.isna(y), score(X[known], y[known]).",
-    "Input X contains NaN": (
-        ". Pass a model with an imputer, make_pipeline(SimpleImputer(), model). Its file then contains the imputer."
-    ),
-    "LabelEncoder.fit_transform()": ". LabelEncoder is for y. Use OneHotEncoder for columns of X.",
-    "Specifying the columns using strings": " Pass a frame with them: pandas.DataFrame(X, columns=[...]).",
-    "X does not contain any features": ". A row of a frame is frame.iloc[[0]], with two pairs of brackets.",
-    "raw text documents expected": " Pass a list of strings, also for a single text: ['...'].",
-    "is an invalid document": " Replace missing texts by empty ones, for example with X.fillna('').",
-    _NO_TEXT: (
-        ", but a text vectorizer takes one string per row. Replace missing texts by empty ones, and pass the column of "
-        "a table, X['text'] or [row[0] for row in X]."
-    ),
-    "inconsistent numbers of samples: [1, ": (
-        ". If a ColumnTransformer gives a column of texts to a vectorizer, name the column without brackets: "
-        "(TfidfVectorizer(), 'text')."
-    ),
-    "Found unknown categories": (
-        ". Fit again with an encoder that ignores unknown categories, OneHotEncoder(handle_unknown='ignore'), or pass "
-        "only categories of fit."
-    ),
-    "Expected a 2-dimensional container": (
-        " A row of a frame is frame.iloc[[0]], a column frame[['name']], with two pairs of brackets."
-    ),
-    "sample_weight.shape ==": " Pass one weight per row of X.",
-    "inhomogeneous shape": (
-        " The rows have different lengths, but a table has the same number of columns in each. Pad them, or set "
-        "pad={name: value} for an ONNX model that takes sequences."
-    ),
-    "array element with a sequence": " If each row is a sequence, stack them into a matrix: numpy.stack(list(X)).",
-    "at least one array or dtype is required": ": X has no columns.",
-    "Complex data not supported": _FOR_COMPLEX,
-    "float() argument must be": (
-        ". To learn classes, for example intervals of numbers, pass y.astype(str) to OrtGradientClassifier."
-    ),
-    "contains infinity or a value too large": (
-        " Leave out rows with infinity, and divide large numbers by a constant that brings them near 1."
-    ),
-    "Found array with dim": " Pass rows and targets with one or two axes, for example values.reshape(len(values), -1).",
-    "Found array with 0 sample": " Pass at least one row; the selection of rows may be empty.",
-    "Found array with 0 feature": " Pass at least one column.",
-    "features as input": " Pass the columns that fit got, in the same order.",
-    "Mix of label input types": ". Pass labels of the type of classes_, those of fit.",
-    "not columns of the dataframe": ". The model selects columns by these names. Pass a frame that has them.",
-    "array=[]": " X has no rows. Pass at least one.",
-    "got scalar array": "\nPass an array or a frame; for a dictionary of columns, pandas.DataFrame(X).",
-    _NO_VOCABULARY: ". The vectorizer drops words of one letter; token_pattern=r'(?u)\\b\\w+\\b' keeps them.",
-    "Expected unique column names": "\nRename the columns, or drop repeated ones: X.loc[:, ~X.columns.duplicated()].",
-    "yet now missing": "Rename the columns to those of fit, model.feature_names_in_, and add the missing ones.",
-    "Feature names unseen": "Select the columns of fit: X[model.feature_names_in_].",
-    "sample_weight contains": " Set the weight of a row to 0 to leave it out.",
-    "passed to `sample_weight`": " Set the weight of a row to 0 to leave it out.",
-    "of the loss 'HalfPoissonLoss'": " y must be 0 or more, and not 0 in all rows; LinearRegression takes any.",
-    "of the loss 'HalfGammaLoss'": " y must be greater than 0; LinearRegression takes any values.",
-    "of the loss 'HalfTweedieLoss'": " y must be greater than 0, or 0 and more for a power below 2.",
-    "Sample weights must be 1D": " Pass one weight per row of X, such as sample_weight[:, 0].",
-    "(numpy.record,": ". Convert records to columns: pandas.DataFrame(X).",
-    "Cannot cast array data from dtype([(": ". Convert the fields to columns: pandas.DataFrame(X).",
-    "same order as they were in fit": "Pass X[model.feature_names_in_], which has the columns in that order.",
-    "are not in class_weight": ". Its keys must be labels as in y, the number 1 and not the string '1'.",
-}
-
-
-def has_remedy(message: str) -> bool:
-    """Whether :func:`as_data_error` knows a remedy for a message of scikit-learn, numpy or pandas."""
-    return bool(_NO_NUMBER.search(message)) or any(part in message for part in _REMEDIES)
-
-
-@contextmanager
-def as_data_error(X: object = None, *, of_onnx: bool = False) -> Iterator[None]:
-    """Raise scikit-learn's validation errors as a DataError with the same message.
-
-    If `X` is a frame with columns that hold no numbers, the message names them. An ONNX model has no encoder or imputer
-    before it.
-    """
-    try:
-        yield
-    except OnnxTrainError:
-        raise
-    except (AttributeError, TypeError, ValueError) as e:
-        if isinstance(e, AttributeError) and _NO_TEXT not in str(e):
-            raise
-        said = _with_remedy(str(e), as_pandas(X), of_onnx=of_onnx)
-        raise (ArgumentTypeError if isinstance(e, TypeError) else DataError)(said) from e
-
-
-def _with_remedy(message: str, X: Any, *, of_onnx: bool) -> str:
-    """Return a message of scikit-learn, numpy or pandas about rows or targets, with the remedy."""
-    said = _of_columns(X) if _NO_NUMBER.search(message) and _is_about(X, message) else ""
-    if said:
-        return said
-    remedy = next((remedy for part, remedy in _REMEDIES.items() if part in message), "")
-    if remedy is _FOR_TEXT:
-        of_file = _for_file(message)
-        remedy = f".{of_file}" if of_file else _for_texts(X)
-    if of_onnx and "X contains NaN" in message:
-        remedy = ". Leave out rows with NaN, or replace it: numpy.nan_to_num(X)."
-    if "X contains NaN" in message and (columns := _columns_with_gaps(X)):
-        every = text_columns(X)
-        texts = [name for name in every if name in columns]
-        remedy = _FOR_MISSING_NUMBERS.format(columns[0], columns[0]) if every else remedy
-        remedy = _FOR_MISSING_TEXTS.format(texts[0]) if texts else remedy
-        remedy = f" in {', '.join(map(repr, columns))}{remedy}"
-    elif "X contains NaN" in message and _has_no_gaps(X):
-        remedy = " after a step of the pipeline. X itself has no missing values; the step may take, for example, the "
-        remedy += "logarithm of a negative number."
-    expected = re.search(r"is expecting (\d+) features as input", message)
-    if expected and len(getattr(X, "shape", ())) == 2 and X.shape[0] == int(expected[1]):
-        remedy = " X seems to be transposed. Pass X.T; a row of a frame is frame.iloc[[0]], with two pairs of brackets."
-    if "got 1D array instead" in message and isinstance(X, (list, tuple)) and X and isinstance(X[0], Mapping):
-        return "X is a list of dictionaries, one per row. Pass the columns of all rows: X = pandas.DataFrame(X)."
-    if is_frame(X) and _NO_VOCABULARY in message:
-        remedy = f". {of_names(X)}"
-    if _NO_TEXT in message and not is_of_objects(X) and (hasattr(X, "toarray") or isinstance(X, np.ndarray)):
-        remedy = _FOR_VECTORS
-    if is_frame(X) and f"inconsistent numbers of samples: [{X.shape[1]}, {X.shape[0]}]" in message:
-        remedy = f". {of_names(X)}"
-    found = re.sub(r"np\.\w+\((.*?)\)", r"\1", _TAIL.sub("", message)).replace("np.nan", "NaN")
-    begins_a_sentence = remedy[:1] == " " and remedy[1:2].isupper() and found[-1:].isalnum()
-    return (found.removesuffix(".") if remedy.startswith(".") else found) + ("." if begins_a_sentence else "") + remedy
-
-
-def _columns_with_gaps(X: Any) -> list[Any]:
-    """Return the names of up to five columns of a frame with missing values; none for an array."""
-    gaps = [name for name in X.columns if X[name].isna().any()] if is_frame(X) and X.columns.is_unique else []
-    return [*gaps[:5], *["..."] * (len(gaps) > 5)]
-
-
-def _has_no_gaps(X: Any) -> bool:
-    """Whether rows, a frame or a matrix of floats, are certain to have no missing values."""
-    if is_frame(X):
-        return X.columns.is_unique and not _columns_with_gaps(X)
-    return isinstance(X, np.ndarray) and X.dtype.kind == "f" and not np.isnan(X).any()
-
-
-def _is_about(X: object, message: str) -> bool:
-    """Whether an error may be about the rows: it names no type, or the type of the values of a column of theirs."""
-    named = re.search(r"not '([\w.]+)'", message)
-    return named is None or named[1].rpartition(".")[2] in types_of_columns(X)
-
-
-def _of_columns(X: object) -> str:
-    """Return a message about columns of a frame with dates or objects, with the remedy; empty if there are none."""
-    if dates := date_columns(X):
-        return (
-            f"X contains dates or durations in {', '.join(map(repr, dates))}, but the model takes numbers. Convert "
-            f"such a column to numbers, for example {next(iter(dates.values()))}, or leave it out."
-        )
-    if objects := object_columns(X):
-        name, kind = next(iter(objects.items()))
-        if kind in ("dict", "list", "ndarray", "tuple"):
-            of_entries = f"pandas.DataFrame(X[{name!r}].tolist(), index=X.index).add_prefix('{name}_')"
-            return (
-                f"X contains values of type {kind} in {name!r}, but the model takes numbers. Make columns of their "
-                f"entries: X.drop(columns={name!r}).join({of_entries})."
-            )
-        return (
-            f"X contains values of type {kind} in {name!r}, but the model takes numbers. Convert them to numbers, or "
-            f"to strings for an encoder, X.astype({{{name!r}: str}}), or leave the column out."
-        )
-    return ""
-
-
-def _for_texts(X: Any) -> str:
-    """Return the remedy for strings in the rows, which names the columns of a frame."""
-    columns = text_columns(X)
-    if not columns and is_of_objects(X):
-        return _FOR_DOCUMENTS
-    if not columns:
-        return _FOR_TEXT
-    first = repr(columns[0])
-    values = X[columns[0]].dropna().astype(str)
-    if values.str.fullmatch(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?|[-+]?\d{1,3}(\.\d+)?").all():
-        return (
-            f". X contains numbers with commas between the thousands as strings in {first}. Convert them: "
-            f"X[{first}].str.replace(',', '').astype(float)."
-        )
-    if re.fullmatch(r"[-+]?[\d.]+,\d+|[-+]?[\d.,]+ ?%", str(next(iter(X[columns[0]].dropna()), ""))):
-        return (
-            f". X contains numbers with a comma or a percent sign as strings in {first}. Convert them, for example "
-            f"X[{first}].str.rstrip(' %').str.replace(',', '.').astype(float)."
-        )
-    return (
-        f". X contains strings in {', '.join(map(repr, columns))}, but the model takes numbers. Put an encoder before "
-        f"it, such as make_column_transformer((OneHotEncoder(), [{first}]), remainder='passthrough'), or leave these "
-        f"columns out. Convert numbers stored as strings with X.astype({{{first}: float}}), or with "
-        f"pandas.to_numeric(X[{first}], errors='coerce') if some of the strings mark missing numbers, and dates with "
-        f"pandas.to_datetime(X[{first}])."
-    )
-
-
-def of_names(X: Any) -> str:
-    """Return the message for a frame whose column names a step of a pipeline took as its rows."""
-    name = next(iter(text_columns(X) or X.columns))
-    return (
-        f"X is a frame, and a text vectorizer takes the names of its columns as the texts. Pass a column, X[{name!r}], "
-        f"or select it in the pipeline, make_column_transformer((TfidfVectorizer(), {name!r}))."
-    )

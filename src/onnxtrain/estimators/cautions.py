@@ -175,7 +175,7 @@ def _is_standard(mean: np.ndarray, spread: np.ndarray) -> bool:
 
 
 def _warn_of_other_size(model: TrainedModel, X: Any) -> bool:
-    """Warn of rows much larger or smaller than what an ONNX model expects; return whether the model shows the size."""
+    """Warn of rows on another scale than an ONNX model expects; return whether the model shows its scale."""
     original = model.source.original
     expected = {} if original is None else sizes_of_inputs(onnx.load_model_from_string(original))
     for name, wanted in expected.items():

@@ -510,7 +510,7 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
         1.0
         """
         targets, predictions, weight = self._scored(X, y, sample_weight)
-        with deferred.arrays.as_data_error():
+        with deferred.remedies.as_data_error():
             return float(accuracy_score(targets, predictions, sample_weight=weight))
 
     @given(_gives_probabilities)

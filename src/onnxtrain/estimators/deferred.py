@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from onnxtrain import losses
     from onnxtrain.convert import custom
     from onnxtrain.estimators import (
-        arrays,
         fit,
         fit_data,
         graphs,
         labels,
         positions,
+        remedies,
         settings,
         step_files,
         summary,
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from onnxtrain.losses import link
 
 __all__ = [
-    "arrays",
     "custom",
     "fit",
     "fit_data",
@@ -41,6 +40,7 @@ __all__ = [
     "link",
     "losses",
     "positions",
+    "remedies",
     "settings",
     "step_files",
     "summary",

@@ -182,7 +182,7 @@ class EvaluableEstimator(OrtGradientEstimator):
                 found += [read(piece.astype(dtype, copy=False)) for piece in outputs]
             except DataError as e:
                 if "Unknown Category" in str(e) and model.source.estimator is not None:
-                    with deferred.arrays.as_data_error(rows):  # scikit-learn names the category
+                    with deferred.remedies.as_data_error(rows):  # scikit-learn names the category
                         model.source.estimator.predict(rows)
                 raise
         if not found:

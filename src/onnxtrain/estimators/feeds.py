@@ -11,8 +11,9 @@ import scipy.sparse
 
 from onnxtrain.convert.columns import object_columns
 from onnxtrain.errors import DataError
-from onnxtrain.estimators.arrays import ATTENTION_MASKS, as_data_error, cast, check_mask
+from onnxtrain.estimators.arrays import ATTENTION_MASKS, cast, check_mask
 from onnxtrain.estimators.protocols import Features, is_frame
+from onnxtrain.estimators.remedies import as_data_error
 from onnxtrain.estimators.validation import check_features
 
 

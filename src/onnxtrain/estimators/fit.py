@@ -23,7 +23,7 @@ from onnxtrain.convert.lookups import added_masks
 from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.errors import ConversionError, DataError, OnnxTrainError, warn
 from onnxtrain.estimators.agreement import check_start
-from onnxtrain.estimators.arrays import as_array, as_data_error, not_nullable, warn_of_multiplied_mask
+from onnxtrain.estimators.arrays import as_array, not_nullable, warn_of_multiplied_mask
 from onnxtrain.estimators.cautions import (
     warn_of_fraction,
     warn_of_inner_weights,
@@ -63,6 +63,7 @@ from onnxtrain.estimators.protocols import (
     is_of_objects,
     is_onnx,
 )
+from onnxtrain.estimators.remedies import as_data_error
 from onnxtrain.estimators.reports import (
     FitTask,
     as_listener,
@@ -355,7 +356,7 @@ def _start_divided(
     if isinstance(getattr(X, "shape", None), tuple):
         check_lengths(X, y)
     check_targets(X, y, classifies=estimator._classifies)
-    if sample_weight is not None and np.ndim(sample_weight):
+    if sample_weight is not None and np.asarray(sample_weight).ndim:
         check_sample_weight(sample_weight, y, "float64")
     with as_data_error(X), _targets_checked_on_error(estimator, y):
         fitted = fitted_on(
@@ -400,7 +401,6 @@ def _targets_checked_on_error(estimator: OrtGradientEstimator, y: ArrayLike) -> 
             raise
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the error of the fit is raised, if not that of the targets
-            check_even(y)
             targets = estimator._new_targets(y, positional=False)
             labels = targets.check(y)
             if "one class" in str(e):

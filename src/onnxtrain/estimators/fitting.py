@@ -26,8 +26,8 @@ from sklearn.utils.validation import has_fit_parameter
 from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.convert import registered_converters
 from onnxtrain.errors import DataError, OnnxTrainError
-from onnxtrain.estimators.arrays import has_remedy
 from onnxtrain.estimators.protocols import Estimator, Features, is_fitted, take
+from onnxtrain.estimators.remedies import has_remedy
 from onnxtrain.estimators.reuse import as_source, without_values
 from onnxtrain.estimators.source import Source
 from onnxtrain.training.model import Reading, choose_weights

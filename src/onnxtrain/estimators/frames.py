@@ -22,7 +22,6 @@ from onnxtrain.estimators.arrays import (
     ATTENTION_MASKS,
     as_array,
     as_column,
-    as_data_error,
     as_padding,
     as_pandas,
     cast,
@@ -44,6 +43,7 @@ from onnxtrain.estimators.protocols import (
     is_of_objects,
     is_onnx,
 )
+from onnxtrain.estimators.remedies import as_data_error
 from onnxtrain.estimators.validation import check_even, check_features, check_lengths, check_X_y, warn_of_rounding
 from onnxtrain.training.model import TrainableModel
 

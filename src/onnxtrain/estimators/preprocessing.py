@@ -24,10 +24,11 @@ from onnxtrain.convert.check import differences
 from onnxtrain.convert.columns import COMPARED_ROWS, at_most, by_column, rows_between, some_rows
 from onnxtrain.convert.learned import holds_boosted
 from onnxtrain.errors import ConversionError, DataError, ExportError, ModelError, warn
-from onnxtrain.estimators.arrays import as_data_error, as_pandas, of_names
+from onnxtrain.estimators.arrays import as_pandas
 from onnxtrain.estimators.division import Division, divisions, steps_of, why_indivisible
 from onnxtrain.estimators.frames import InputForm, holds_halves, in_order
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_frame, is_of_objects
+from onnxtrain.estimators.remedies import as_data_error, of_names
 from onnxtrain.estimators.validation import check_lengths
 
 #: The number of entries that are rounded to float32 at a time, which takes a tenth of a second.

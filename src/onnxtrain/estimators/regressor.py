@@ -267,5 +267,5 @@ class OrtGradientRegressor(RegressorMixin, InspectableEstimator, ExportableEstim
         1.0
         """
         targets, predictions, weight = self._scored(X, y, sample_weight)
-        with deferred.arrays.as_data_error():
+        with deferred.remedies.as_data_error():
             return float(r2_score(targets, predictions, sample_weight=weight))

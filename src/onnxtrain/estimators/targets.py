@@ -24,8 +24,8 @@ from onnxtrain.training.model import TrainableModel
 
 if TYPE_CHECKING:
     from onnxtrain.estimators.base import OrtGradientEstimator
+    from onnxtrain.estimators.decoder import LabelDecoder
     from onnxtrain.estimators.frames import Rows
-    from onnxtrain.estimators.labels import LabelDecoder
     from onnxtrain.estimators.source import Source
     from onnxtrain.estimators.trained import TrainedModel
 

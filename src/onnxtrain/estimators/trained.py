@@ -15,8 +15,8 @@ from onnxtrain.cache import LIGHT
 from onnxtrain.convert.bind import to_sklearn
 from onnxtrain.convert.labels import with_labels
 from onnxtrain.errors import DataError, DeviceError, ExportError, ModelError, ParameterError, warn
+from onnxtrain.estimators.decoder import LabelDecoder
 from onnxtrain.estimators.frames import InputForm, count_rows
-from onnxtrain.estimators.labels import LabelDecoder
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features
 from onnxtrain.estimators.source import Source
 from onnxtrain.estimators.validation import rounded_weights

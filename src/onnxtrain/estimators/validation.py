@@ -16,8 +16,9 @@ from sklearn.utils.validation import check_X_y as check_arrays
 
 from onnxtrain.convert.columns import text_columns
 from onnxtrain.errors import DataError, warn
-from onnxtrain.estimators.arrays import as_data_error, cast
+from onnxtrain.estimators.arrays import cast
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, HasShape, is_frame, is_onnx
+from onnxtrain.estimators.remedies import as_data_error
 from onnxtrain.losses import find_loss
 
 NO_WEIGHT = "Sample weights must contain at least one non-zero number. Give the rows that count a weight of 1."
@@ -99,17 +100,15 @@ def check_X_y(
 def check_targets(X: Any, y: Any, *, classifies: bool) -> None:
     """Raise a DataError for targets that no model takes; scikit-learn may name the rows instead, or learn them."""
     check_places(X, y)
-    check_even(y)
     if isinstance(y, list) and y and isinstance(y[0], (list, tuple)) and any(isinstance(v, str) for v in y[0]):
         raise _of_lists(f"lists of strings, such as {y[0]!r:.80}")
     if not classifies:
         check_no_text(y)
         _check_no_durations(y)
-    elif getattr(getattr(y, "dtype", None), "kind", "") == "f" and np.isnan(np.asarray(y)).any():
-        n = int(np.isnan(np.asarray(y)).sum())
+    elif (values := np.asarray(y)).dtype.kind == "f" and (missing := np.isnan(values)).any():
         raise DataError(
-            f"Input y contains NaN, in {n} of {len(y)} rows. Leave out the rows without a label: known = "
-            "~numpy.isnan(y), fit(X[known], y[known])."
+            f"Input y contains NaN, in {missing.sum()} of {len(values)} rows. Leave out the rows without a label: "
+            "known = ~numpy.isnan(y), fit(X[known], y[known])."
         )
 
 
