@@ -39,6 +39,7 @@ from sklearn.svm import SVR
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load, save
 from onnxtrain.errors import ConversionError, DataError, ExportError, ModelError, ParameterError
+from onnxtrain.estimators import preprocessing
 from onnxtrain.estimators.preprocessing import from_bytes, to_bytes
 
 X, Y = load_diabetes(return_X_y=True)
@@ -177,6 +178,29 @@ def test_texts(fitted):
     again = pickle.loads(pickle.dumps(tuned)).partial_fit(TEXTS, LABELS)
     assert again.losses(TEXTS, LABELS).sum() < tuned.losses(TEXTS, LABELS).sum()
     np.testing.assert_allclose(tuned.to_sklearn().predict_proba(TEXTS), tuned.predict_proba(TEXTS), atol=1e-6)
+
+
+class _Counted(CountVectorizer):
+    """Keeps the number of texts of each call."""
+
+    def transform(self, raw_documents):
+        self.calls = [*getattr(self, "calls", []), len(raw_documents)]
+        return super().transform(raw_documents)
+
+
+_Counted.__module__ = "sklearn.feature_extraction.text"  # scikit-learn's own steps transform a row by itself
+
+
+@pytest.mark.parametrize("form", [list, np.array, pd.Series])
+@pytest.mark.parametrize("steps, calls", [([], [100, 100, 100, 54]), ([FunctionTransformer(np.abs)], [354])])
+def test_texts_are_predicted_a_few_at_a_time(form, steps, calls, monkeypatch):
+    texts = form([("good " * (i % 5 + 1) + "bad") for i in range(354)])
+    tuned = OrtGradientRegressor(make_pipeline(_Counted(), *steps, Ridge()), max_iter=1).fit(texts, Y[:354])
+    whole = tuned.to_sklearn().predict(texts)
+    monkeypatch.setattr(preprocessing, "_TEXTS", 100)
+    tuned.front_[0].calls = []
+    np.testing.assert_allclose(tuned.predict(texts), whole, rtol=1e-5)
+    assert tuned.front_[0].calls == calls
 
 
 def test_columns_stay_sparse():

@@ -175,7 +175,7 @@ class EvaluableEstimator(OrtGradientEstimator):
         """
         model = self._model
         found = []
-        for rows in deferred.fit_data.features_of(X):
+        for rows in (piece for part in deferred.fit_data.features_of(X) for piece in model.form.pieces(part)):
             dtype = np.dtype(np.float32 if getattr(rows, "dtype", None) == np.float32 else np.float64)
             outputs = model.predict(model.check(self, rows), output)
             try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeGuard
 
@@ -122,6 +122,10 @@ class InputForm:
         if row == ():
             return replace(form, by_name=True)
         return replace(form, dtype=dtype if own == _FLOAT else own, ndim=2 if row is None else 1 + len(row))
+
+    def pieces(self, X: ArrayLike) -> Iterator[ArrayLike]:
+        """Yield the rows to predict for, in pieces that are checked and predicted in turn: here all rows at once."""
+        yield X
 
     def check(
         self,

@@ -16,13 +16,14 @@ from typing import Any
 
 import numpy as np
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.validation import check_array, validate_data
 
 from onnxtrain.convert import HISTOGRAMS, holds
 from onnxtrain.convert.bind import NO_WORDS
 from onnxtrain.convert.check import differences
 from onnxtrain.convert.columns import COMPARED_ROWS, at_most, by_column, rows_between, some_rows
-from onnxtrain.convert.learned import holds_boosted
+from onnxtrain.convert.learned import holds_boosted, inside
 from onnxtrain.errors import ConversionError, DataError, ExportError, ModelError, warn
 from onnxtrain.estimators.arrays import as_pandas
 from onnxtrain.estimators.division import Division, divisions, steps_of, why_indivisible
@@ -33,6 +34,9 @@ from onnxtrain.estimators.validation import check_lengths
 
 #: The number of entries that are rounded to float32 at a time, which takes a tenth of a second.
 _MANY = 2**21
+
+#: The number of texts that are predicted at a time: their columns take more memory than the predictions for all texts.
+_TEXTS = 500
 
 #: If rounding changes a column by more, relative to its largest value, a row has crossed a threshold.
 _ROUNDING = 1e-3
@@ -93,6 +97,16 @@ class PreprocessedForm(InputForm):
                 dtype = "numeric" if numeric else None
                 y = check_array(y, accept_sparse="csr", ensure_2d=False, dtype=dtype, input_name="y")
             return self._columns(X), y
+
+    def pieces(self, X: ArrayLike) -> Iterator[ArrayLike]:
+        """Yield a few hundred texts at a time, where each step is scikit-learn's own and transforms a row by itself."""
+        libraries = {type(step).__module__.partition(".")[0] for step in inside(self.front)}
+        by_row = libraries <= {"onnxtrain", "sklearn"} and not holds(self.front, FunctionTransformer)
+        if not by_row or not is_of_objects(X):
+            yield X
+            return
+        rows: Any = X.iloc if hasattr(X, "iloc") else X
+        yield from (rows[i : i + _TEXTS] for i in range(0, len(X), _TEXTS))
 
     def exact(self, X: ArrayLike, rows: Features) -> Features:
         """Return the columns before rounding to float32 if histogram gradient boosting splits on them, else `rows`.
