@@ -105,8 +105,10 @@ class PreprocessedForm(InputForm):
         if not by_row or not is_of_objects(X):
             yield X
             return
-        rows: Any = X.iloc if hasattr(X, "iloc") else X
-        yield from (rows[i : i + _TEXTS] for i in range(0, len(X), _TEXTS))
+        texts: Any = X
+        for start in range(0, len(texts), _TEXTS):
+            rows = slice(start, start + _TEXTS)
+            yield texts.iloc[rows] if hasattr(texts, "iloc") else texts[rows]
 
     def exact(self, X: ArrayLike, rows: Features) -> Features:
         """Return the columns before rounding to float32 if histogram gradient boosting splits on them, else `rows`.
