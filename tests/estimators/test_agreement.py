@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, add_loss_output, load, save
-from onnxtrain.convert.columns import spread
+from onnxtrain.convert.compared_rows import spread
 from onnxtrain.errors import ConversionError, DataError, LossError, ModelError, ParameterError
 from onnxtrain.estimators import agreement
 from onnxtrain.estimators.agreement import AGREED

@@ -16,17 +16,8 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor, RadiusN
 from sklearn.pipeline import Pipeline
 from sklearn.svm import SVC, NuSVC
 
-from onnxtrain.convert.columns import (
-    COMPARED_ROWS,
-    as_float32,
-    as_float64,
-    at_most,
-    by_column,
-    feeds_of,
-    positional,
-    rows_between,
-    some_rows,
-)
+from onnxtrain.convert.columns import as_float32, as_float64, by_column, feeds_of, positional
+from onnxtrain.convert.compared_rows import COMPARED_ROWS, at_most, rows_between, some_rows
 from onnxtrain.convert.learned import find_trees, holds, holds_boosted, inside, remedy_of_exporter
 from onnxtrain.convert.repairs import last_step
 from onnxtrain.convert.selection import Columns

@@ -25,8 +25,9 @@ from onnxtrain.convert.check import (
     remedy_of_labels,
     worst_row,
 )
-from onnxtrain.convert.columns import as_float64, at_most, spread
-from onnxtrain.convert.columns import some_rows as chosen_rows
+from onnxtrain.convert.columns import as_float64
+from onnxtrain.convert.compared_rows import at_most, spread
+from onnxtrain.convert.compared_rows import some_rows as chosen_rows
 from onnxtrain.convert.learned import inside
 from onnxtrain.errors import ConversionError, DataError, ModelError, OnnxTrainError, warn
 from onnxtrain.estimators.decoder import LabelDecoder

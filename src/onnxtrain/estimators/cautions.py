@@ -21,7 +21,7 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from onnxtrain import graph
 from onnxtrain.convert.additions.calibration import is_decided_by_rounding
-from onnxtrain.convert.columns import at_most, some_rows, spread
+from onnxtrain.convert.compared_rows import at_most, some_rows, spread
 from onnxtrain.convert.input_scales import sizes_of_inputs
 from onnxtrain.convert.learned import predictor_of
 from onnxtrain.errors import warn

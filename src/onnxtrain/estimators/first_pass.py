@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse
 
-from onnxtrain.convert.columns import spread
+from onnxtrain.convert.compared_rows import spread
 from onnxtrain.errors import DataError
 from onnxtrain.estimators.arrays import as_array, as_pandas
 from onnxtrain.estimators.protocols import Inputs, is_frame

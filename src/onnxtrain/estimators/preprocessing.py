@@ -22,7 +22,8 @@ from sklearn.utils.validation import check_array, validate_data
 from onnxtrain.convert import HISTOGRAMS, holds
 from onnxtrain.convert.bind import NO_WORDS
 from onnxtrain.convert.check import differences
-from onnxtrain.convert.columns import COMPARED_ROWS, at_most, by_column, rows_between, some_rows
+from onnxtrain.convert.columns import by_column
+from onnxtrain.convert.compared_rows import COMPARED_ROWS, at_most, rows_between, some_rows
 from onnxtrain.convert.learned import holds_boosted, inside
 from onnxtrain.errors import ConversionError, DataError, ExportError, ModelError, warn
 from onnxtrain.estimators.arrays import as_pandas

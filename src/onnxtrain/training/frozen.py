@@ -29,7 +29,7 @@ import onnx_ir as ir
 
 from onnxtrain import graph
 from onnxtrain.cache import LIGHT, cached
-from onnxtrain.convert.columns import spread
+from onnxtrain.convert.compared_rows import spread
 from onnxtrain.errors import DataError, FileError, ModelError
 from onnxtrain.runtime.session import Place, run_session
 from onnxtrain.training.data import GROUP, TrainingData, batches, dense, in_files, rows_at_once
