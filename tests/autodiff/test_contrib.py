@@ -9,6 +9,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
+from onnxtrain import OrtGradientRegressor, graph
 from onnxtrain.grad_helper import onnx_derivative
 from onnxtrain.runtime.session import run
 
@@ -144,3 +145,46 @@ def test_distance_zero():
     derived = onnx_derivative(model_of("CDist", [x, x], {"metric": "euclidean"}, 1))
     found = run(derived, {"x0": x, "x1": x, "y0_grad": np.eye(3, dtype=np.float32)})
     assert all(np.all(dx == 0) for dx in found)
+
+
+#: Operators that onnx does not know, and the shape of their result, which later operators need.
+SHAPES = {
+    "CDist": ('d = com.microsoft.CDist <metric = "euclidean"> (X, C)', "d", ["N", 5]),
+    "Inverse": ("d = com.microsoft.Inverse(S)", "d", ["N", 4, 4]),
+    "DynamicQuantizeLSTM": (
+        'd, h = com.microsoft.DynamicQuantizeLSTM <hidden_size = 3, direction = "bidirectional"> '
+        "(T, W, R, , , , , , s, z, s, z)",
+        "d",
+        ["t", 2, "N", 3],
+    ),
+}
+
+
+@pytest.mark.parametrize("case", SHAPES)
+def test_the_shapes_of_their_results_are_known(case):
+    node, name, expected = SHAPES[case]
+    onx = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+        g (float[N,4] X, float[5,4] C, float[N,4,4] S, float[t,N,4] T, int8[2,4,12] W, int8[2,3,12] R, float[2] s,
+           int8[2] z) => (float Y) {{ {node} Y = Neg(d) }}"""
+    )
+    model = graph.load(onx)
+    (y,) = (y for n in model.graph for y in n.outputs if y.name == name)
+    assert [str(d) for d in y.shape] == [str(d) for d in expected]
+    assert y.dtype.name == "FLOAT"
+    assert [(n.op_type, n.domain, len(n.attributes)) for n in model.graph] == [
+        (n.op_type, n.domain, len(n.attribute)) for n in onx.graph.node
+    ]
+
+
+def test_a_product_of_distances_is_trained():
+    """The derivative of the product needs the number of axes of the distances."""
+    onx = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17, "com.microsoft" : 1]>
+        g (float[N,2] X) => (float[N,1] Y) <float[3,2] C = {0, 0, 1, 1, 2, 0}, float[3,1] V = {1, 2, 3}, int64[2] shape = {-1, 3}>
+        { d = com.microsoft.CDist <metric = "sqeuclidean"> (X, C)  e = Reshape(d, shape)  Y = MatMul(e, V) }"""
+    )
+    rows = real(20, 2)
+    network = OrtGradientRegressor(onx, max_iter=20, random_state=0).fit(rows, rows[:, 0])
+    assert sorted(network.weights_) == ["C", "V"]
+    assert network.loss_curve_[-1] < network.loss_curve_[0]

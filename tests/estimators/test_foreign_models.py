@@ -1070,6 +1070,36 @@ def test_outputs_without_trees_are_named_with_the_remedy():
         OrtGradientRegressor(onx, max_iter=1).fit(rows, rows[:, :2])
 
 
+def test_a_classifier_without_classes_is_named_with_the_remedy():
+    """As CatBoost writes its loss MultiRMSE; onnxruntime cannot run it either."""
+    node = onnx.helper.make_node(
+        "TreeEnsembleClassifier", ["X"], ["label", "scores"], domain="ai.onnx.ml", base_values=[0.5, 0.25],
+        nodes_treeids=[0, 0, 0], nodes_nodeids=[0, 1, 2], nodes_featureids=[0, 0, 0], nodes_values=[0.0, 0.0, 0.0],
+        nodes_modes=["BRANCH_LT", "LEAF", "LEAF"], nodes_truenodeids=[1, 0, 0], nodes_falsenodeids=[2, 0, 0],
+        class_treeids=[0, 0], class_nodeids=[1, 2], class_ids=[0, 1], class_weights=[1.0, 2.0],
+    )  # fmt: skip
+    x, y = (onnx.helper.make_tensor_value_info(n, 1, ["n", k]) for n, k in (("X", 3), ("scores", 2)))
+    opsets = [onnx.helper.make_opsetid("", 21), onnx.helper.make_opsetid("ai.onnx.ml", 3)]
+    onx = onnx.helper.make_model(onnx.helper.make_graph([node], "g", [x], [y]), opset_imports=opsets, ir_version=10)
+    rows = np.linspace(-1, 1, 30).reshape(10, 3).astype(np.float32)
+    with pytest.raises(ModelError, match="a classifier without classes, as CatBoost .*MultiOutputRegressor"):
+        OrtGradientRegressor(onx, max_iter=1).fit(rows, rows[:, :2])
+
+
+def test_catboost_of_two_outputs_names_the_remedy_that_works(tmp_path):
+    library = pytest.importorskip("catboost", reason="catboost is not installed")
+    rows = np.linspace(-1, 1, 90).reshape(30, 3).astype(np.float32)
+    settings = {"iterations": 3, "depth": 2, "verbose": 0, "allow_writing_files": False, "thread_count": 1}
+    both = library.CatBoostRegressor(loss_function="MultiRMSE", **settings).fit(rows, rows[:, :2])
+    both.save_model(tmp_path / "both.onnx", format="onnx")
+    for model in (both, tmp_path / "both.onnx"):
+        with pytest.raises((ConversionError, ModelError), match="MultiOutputRegressor"):
+            OrtGradientRegressor(model, max_iter=1).fit(rows, rows[:, :2])
+    several = MultiOutputRegressor(library.CatBoostRegressor(**settings)).fit(rows, rows[:, :2])
+    start = OrtGradientRegressor(several, max_iter=0).fit(rows, rows[:, :2])
+    np.testing.assert_allclose(start.predict(rows), several.predict(rows), rtol=1e-5, atol=1e-5)
+
+
 def test_xgboost_of_two_outputs_names_the_remedy_that_works():
     library = pytest.importorskip("xgboost", reason="xgboost is not installed")
     pytest.importorskip("onnxmltools", reason="onnxmltools is not installed: nothing exports xgboost")

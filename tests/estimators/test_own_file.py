@@ -50,6 +50,22 @@ def constants():
     return onx
 
 
+def listed_floats():
+    """A Constant node that lists floats instead of a tensor."""
+    onx = parsed(OLD + NET)
+    c = onx.graph.initializer.pop()
+    floats = onnx.numpy_helper.to_array(c).tolist()
+    onx.graph.node.insert(0, helper.make_node("Constant", [], [c.name], value_floats=floats))
+    return onx
+
+
+def named_domain():
+    """A node of the domain ai.onnx, which is another name for the empty one."""
+    onx = parsed(OLD + NET)
+    onx.graph.node[1].domain = "ai.onnx"
+    return onx
+
+
 def float_data():
     """Elements in the field of their type, not as bytes."""
     onx = parsed(OLD + NET)
@@ -82,6 +98,8 @@ SOURCES = {
     "opset 9, IR 3": lambda: parsed(OLD.replace("15", "9").replace("ir_version: 8", "ir_version: 4") + NET),
     "metadata": metadata,
     "Constant nodes": constants,
+    "a Constant node that lists floats": listed_floats,
+    "the domain ai.onnx": named_domain,
     "float_data": float_data,
     "listed initializers": listed,
     "float16": lambda: parsed(OLD + NET.replace("float[", "float16["), np.float16),
@@ -109,8 +127,12 @@ def stripped(onx, names):
     left = onnx.ModelProto()
     left.CopyFrom(onx)
     holders = {t.name: t for t in left.graph.initializer}
-    holders.update((n.output[0], n.attribute[0].t) for n in left.graph.node if n.op_type == "Constant")
+    constants = {n.output[0]: n.attribute[0] for n in left.graph.node if n.op_type == "Constant"}
+    holders.update((name, a.t) for name, a in constants.items() if a.HasField("t"))
     for name in names:
+        if name not in holders:
+            constants[name].ClearField("floats")
+            continue
         for field in ("raw_data", "float_data", "int32_data"):
             holders[name].ClearField(field)
     return left.SerializeToString(deterministic=True)

@@ -427,3 +427,56 @@ def test_scales_of_batches_are_named_with_the_remedy(nodes, words):
     X[::8] = 1e4
     with pytest.raises(ModelError, match=words):
         OrtGradientRegressor(onx, max_iter=1).fit(X, X[:, 0])
+
+
+def test_integers_behind_an_operator_of_ai_onnx_ml_come_out_as_integers():
+    """Scaler becomes Sub and Mul, whose operands are trained; the weights after it stay quantized."""
+    onx = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21, "ai.onnx.ml" : 3]> g (float[N,4] X) => (float[N,3] Y) {
+            s = ai.onnx.ml.Scaler <offset = [1.0, 2.0, 0.0, 1.0], scale = [1.0, 0.5, 2.0, 1.0]> (X)
+            w = DequantizeLinear(Q, step)  b = DequantizeLinear(I, fine)  Y = Gemm(s, w, b) }"""
+    )
+    given = {
+        "Q": np.random.default_rng(0).integers(-90, 90, (4, 3)).astype(np.int8),
+        "I": np.array([5, -7, 11], np.int32),
+        "step": np.float32(0.01),
+        "fine": np.float32(0.01),
+    }
+    onx.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(w), name) for name, w in given.items())
+    X = np.random.default_rng(1).standard_normal((40, 4)).astype(np.float32)
+    network = OrtGradientRegressor(onx, max_iter=5, learning_rate=0.05, random_state=0).fit(X, X[:, :3])
+    found = network.get_trained_onnx()
+    held_again = arrays(found)
+    assert set(network.weights_) == {"offset", "scale", "Q", "I"}
+    assert [n.op_type for n in found.graph.node] == ["DequantizeLinear", "DequantizeLinear", "Sub", "Mul", "Gemm"]
+    assert {name: held_again[name].dtype for name in given} == {name: np.asarray(w).dtype for name, w in given.items()}
+    assert not np.array_equal(held_again["Q"], given["Q"])
+    np.testing.assert_allclose(run(found, {"X": X})[0], network.predict(X), atol=0.01)
+
+
+def test_a_new_head_behind_a_layer_that_quantizes_its_rows(tmp_path):
+    """onnx does not know the operator, and so infers no shape behind it."""
+    recurrent = held(
+        """g (float[t,N,4] X) => (float[N,2] Y) { a, h = LSTM <hidden_size = 3> (X, W, R)
+            axes = Constant <value_ints = [0]> () last = Squeeze(h, axes) Y = MatMul(last, V) }""",
+        **{name: np.random.default_rng(0).standard_normal(shape).astype(np.float32) for name, shape in LSTM.items()},
+    )
+    onnx.save(recurrent, tmp_path / "float.onnx")
+    quantization.quantize_dynamic(tmp_path / "float.onnx", tmp_path / "q.onnx", op_types_to_quantize=["LSTM"])
+    assert "DynamicQuantizeLSTM" in {n.op_type for n in onnx.load(tmp_path / "q.onnx").graph.node}
+    X = np.random.default_rng(1).standard_normal((5, 12, 4)).astype(np.float32)
+    network = OrtGradientClassifier(
+        tmp_path / "q.onnx",
+        head="new",
+        features="last",
+        weights_to_train="head",
+        batch_axis={"X": 1},
+        max_iter=5,
+        random_state=0,
+    ).fit({"X": X}, np.arange(12) % 3)
+    assert {name: w.shape for name, w in network.weights_.items()} == {"head.weight": (3, 3), "head.bias": (3,)}
+    assert network.loss_curve_[-1] < network.loss_curve_[0]
+
+
+#: The shapes of the weights of a recurrent layer and of a last layer.
+LSTM = {"W": (1, 12, 4), "R": (1, 12, 3), "V": (3, 2)}

@@ -186,6 +186,12 @@ ROWS = {
         | HEAD,
         {"n.running_mean", "n.running_var"},
     ),
+    "the window of a Fourier transform": (
+        "s = Constant<value_int = 2>() a = Constant<value_ints = [2]>() U = Unsqueeze(X, a) F = STFT(U, s, W) "
+        "f = Constant<value_ints = [0, -1]>() R = Reshape(F, f) Y = MatMul(R, K)",
+        {"W": np.hanning(4), "K": normal(6, 1)},
+        {"W"},
+    ),
     "zeros of BART": (
         'H = MatMul(X, V) Y = Add(H, "net.final_logits_bias")',
         {"net.final_logits_bias": np.zeros((1, 1))} | HEAD,

@@ -89,8 +89,14 @@ def _exported(estimator: Any, n_columns: int) -> onnx.ModelProto:
 
 
 def lost_outputs(onx: onnx.ModelProto) -> str:
-    """Return which outputs of XGBoost's export have no trees, and the remedy; else ""."""
+    """Return which outputs of XGBoost's or CatBoost's export have no trees, and the remedy; else ""."""
     for node in onx.graph.node:
+        if node.op_type == "TreeEnsembleClassifier" and not _classes(node):
+            return (
+                "The file has a classifier without classes, as CatBoost writes for several targets, and onnxruntime "
+                "cannot run it. Fit and pass sklearn.multioutput.MultiOutputRegressor(CatBoostRegressor(...)), which "
+                "has trees for each target."
+            )
         found = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute if a.name in _OF_OUTPUTS}
         n_outputs, written = (found.get(name) for name in _OF_OUTPUTS)
         if node.op_type == "TreeEnsembleRegressor" and written and (n_outputs or 1) > len(set(written)):
@@ -99,6 +105,11 @@ def lost_outputs(onx: onnx.ModelProto) -> str:
                 "sklearn.multioutput.MultiOutputRegressor(estimator), which has trees for each output."
             )
     return ""
+
+
+def _classes(node: onnx.NodeProto) -> list[int | bytes]:
+    """Return the classes of a TreeEnsembleClassifier."""
+    return [label for a in node.attribute if a.name.startswith("classlabels_") for label in (*a.ints, *a.strings)]
 
 
 #: Attributes of tree ensembles: the number of outputs, and the output to which each leaf adds.

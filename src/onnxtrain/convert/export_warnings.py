@@ -10,6 +10,7 @@ import numpy as np
 import onnx
 
 from onnxtrain import graph
+from onnxtrain.convert.boosted import lost_outputs
 from onnxtrain.convert.dynamo import MOVES, Module, Taken, held_by_module, holder_of, taken_by_nodes
 from onnxtrain.convert.fixed_values import are_even_steps, are_sines, may_be_constant, may_be_result
 from onnxtrain.convert.likely_buffers import factors_of_angles, factors_of_waves, likely_buffers
@@ -63,7 +64,9 @@ def remarks(onx: onnx.ModelProto, trained: Collection[str], others: Collection[s
 
 
 def remedy_of_faulty_file(onx: onnx.ModelProto, error: str) -> str:
-    """Return the remedy for a file whose nodes contradict each other, if it is of torch.onnx.export(dynamo=False)."""
+    """Return the remedy for a file that its exporter wrote wrongly and that raised `error`; else ""."""
+    if lost := lost_outputs(onx):
+        return lost
     if onx.producer_name != "pytorch" or "ShapeInferenceError" not in error or held_by_module(onx) or folded_from(onx):
         return ""
     return (

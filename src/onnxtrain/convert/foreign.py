@@ -12,6 +12,7 @@ import onnx.numpy_helper
 from onnxtrain import graph
 from onnxtrain.convert.merged import (
     holders_of,
+    listed_floats,
     separate_in_file,
     with_own_copies,
     with_trained_copies,
@@ -202,7 +203,7 @@ def put_back(
     weights = untied(with_own_copies(original), weights)
     changed = graph.copy_of(with_trained_copies(original, weights))
     separate_in_file(changed, trained, set(weights))
-    holders = holders_of(changed)
+    holders, listed = holders_of(changed), listed_floats(changed)
     if any(name not in holders or tuple(holders[name].dims) != w.shape for name, w in weights.items()):
         return None
     written = {**weights, **quantized_again(original, {**holders, **holders_of(original)}, weights)}
@@ -211,4 +212,6 @@ def put_back(
         if array is weights.get(name) and tensor.data_type not in graph.FLOATS:
             return None  # integers that are never dequantized
         graph.put(tensor, np.asarray(array, dtype))
+        if name in listed:
+            listed[name].floats[:] = np.asarray(array, dtype).tolist()
     return changed

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter, defaultdict
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import onnx
+import onnx.numpy_helper
 import onnx_ir as ir
 
 from onnxtrain import graph
@@ -258,7 +259,8 @@ def _has_one_axis(shape: Sequence[int]) -> bool:
 def holders_of(onx: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
     """Return the initializers and the tensors of Constant nodes of a model, by name, including branches.
 
-    A name that several branches use is left out.
+    A list of floats is returned as a tensor of its own, see :func:`listed_floats`. A name that several branches use is
+    left out.
     """
     nodes = list(graph.nodes_in(onx.graph.node))
     graphs = [onx.graph, *(body for node in nodes for body in graph.bodies_of(node))]
@@ -266,8 +268,20 @@ def holders_of(onx: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
     for node in nodes:
         if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
             found += [(node.output[0], a.t) for a in node.attribute if a.name == "value"]
+    found += [(name, onnx.numpy_helper.from_array(np.array(a.floats, np.float32), name)) for name, a in _listed(nodes)]
     counts = Counter(name for name, _ in found)
     return {name: tensor for name, tensor in found if counts[name] == 1}
+
+
+def listed_floats(onx: onnx.ModelProto) -> dict[str, onnx.AttributeProto]:
+    """Return the attributes of Constant nodes that are lists of floats instead of tensors, by name."""
+    return dict(_listed(graph.nodes_in(onx.graph.node)))
+
+
+def _listed(nodes: Iterable[onnx.NodeProto]) -> Iterator[tuple[str, onnx.AttributeProto]]:
+    for node in nodes:
+        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+            yield from ((node.output[0], a) for a in node.attribute if a.name == "value_floats")
 
 
 def separate_in_file(changed: onnx.ModelProto, trained: onnx.ModelProto, weights: set[str]) -> None:

@@ -26,7 +26,7 @@ from onnxtrain.convert.low_rank import LowRank, merged, with_factors, without_fa
 from onnxtrain.convert.merged import owners_of_copies, separate_merged, with_own_copies
 from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.convert.padding import with_padding
-from onnxtrain.convert.quantized import refuse_integer_products, with_master_copies
+from onnxtrain.convert.quantized import has_integers, refuse_integer_products, with_master_copies
 from onnxtrain.convert.tied_weights import tied
 from onnxtrain.errors import ModelError, ParameterError, warn
 from onnxtrain.estimators.frames import comes_by_name
@@ -144,7 +144,8 @@ class Source:
                 "Weights inside functions of the model were trained. Each call has its own weights, so the exported "
                 "model has the nodes of its functions in place of the calls, and another opset."
             )
-        trained = with_weights(rewritten(self.original), weights)
+        trained = _with_integers_again(original, weights, self.model.graph())
+        trained = with_weights(rewritten(self.original), weights) if trained is None else trained
         kept = {part.name for part in (*trained.graph.input, *trained.graph.initializer)}
         unread = {i.name for i in original.graph.input} - kept
         trained.graph.initializer.extend(w for w in original.graph.initializer if w.name in unread)
@@ -177,16 +178,11 @@ class Source:
 
 def rewritten(onx: graph.ModelLike) -> onnx.ModelProto:
     """Return a user's ONNX model whose weights are separate initializers, none of them an input."""
-    proto = graph.read(onx)
+    proto = _without_defaults(graph.read(onx))
     refuse_integer_products(proto)
-    if {i.name for i in proto.graph.input} & {w.name for w in proto.graph.initializer}:
-        listed, proto = proto, onnx.ModelProto()
-        with graph.as_model_error("The model cannot be read"):
-            proto.CopyFrom(listed)
-        graph.leave_out_defaults(proto.graph)
     owners = owners_of_copies(proto)
     own = with_own_copies(proto)
-    found = rewrite_model(tied(with_padding(with_one_intercept(own))))
+    found = _in_standard_operators(own)
     found = with_master_copies(found if owners else separate_merged(found, made_by_code(proto) | settled(Module(own))))
     declared = {value.name: value.type.tensor_type for value in proto.graph.output}
     for value in found.graph.output:  # inferred shapes may be less specific than the declared ones
@@ -194,6 +190,31 @@ def rewritten(onx: graph.ModelLike) -> onnx.ModelProto:
         if given is not None and not _sizes(shape) and _sizes(given.shape):
             shape.CopyFrom(given.shape)
     return found
+
+
+def _with_integers_again(
+    original: onnx.ModelProto, weights: Mapping[str, np.ndarray], trained: onnx.ModelProto
+) -> onnx.ModelProto | None:
+    """Return a quantized model as operators of ai.onnx, with trained weights; None if it is not quantized."""
+    if not has_integers(original):
+        return None
+    return put_back(_in_standard_operators(with_own_copies(_without_defaults(original))), weights, trained)
+
+
+def _without_defaults(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model in which no initializer is an input; a copy if one was."""
+    if not {i.name for i in proto.graph.input} & {w.name for w in proto.graph.initializer}:
+        return proto
+    changed = onnx.ModelProto()
+    with graph.as_model_error("The model cannot be read"):
+        changed.CopyFrom(proto)
+    graph.leave_out_defaults(changed.graph)
+    return changed
+
+
+def _in_standard_operators(own: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model in which each layer has its own weights as operators of ai.onnx, its integers unchanged."""
+    return rewrite_model(tied(with_padding(with_one_intercept(own))))
 
 
 def _sizes(shape: onnx.TensorShapeProto) -> list[int]:

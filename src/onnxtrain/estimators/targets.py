@@ -245,11 +245,10 @@ def _rank(onx: OnnxModel, output: int | str | None) -> int:
     proto = graph.read(onx)
     if found := _declared_rank(proto, output):
         return found
-    with graph.as_model_error("Shapes cannot be inferred"):
+    with suppress(ModelError), graph.as_model_error("Shapes cannot be inferred"):
         inferred = graph.infer_shapes(proto)
-    if found := _declared_rank(inferred, output):
-        return found
-    with suppress(ModelError):
+        if found := _declared_rank(inferred, output):
+            return found
         return graph.rank(choose_output(graph.reload(inferred), output, labels=True)) or 2
     return 2
 

@@ -19,7 +19,16 @@ from google.protobuf.message import Message  # type: ignore[import-untyped]
 
 from onnxtrain.errors import ModelError
 from onnxtrain.graph.build import unique_name
-from onnxtrain.graph.query import assign, bodies_of, copy_of, dimensions, messages_in, nodes_in, opset_of
+from onnxtrain.graph.query import (
+    assign,
+    bodies_of,
+    copy_of,
+    dimensions,
+    messages_in,
+    nodes_in,
+    operator_name,
+    opset_of,
+)
 from onnxtrain.opsets import find_schema, runtime_version
 
 #: A dimension is a length, a name or unknown; a shape is None if the rank is unknown.
@@ -274,8 +283,13 @@ def _holds_a_long_vector(proto: onnx.ModelProto) -> bool:
 
 # ----------------------------------------------- with the gaps of onnx filled
 
-#: For operators without inference in onnx, an operator with the same relation of first operand and result.
-_INFERRED_AS = {"GroupNormalization": "InstanceNormalization"}
+#: For operators without inference in onnx, an operator with the same shapes of operands and results.
+_INFERRED_AS = {
+    "GroupNormalization": onnx.NodeProto(op_type="InstanceNormalization"),
+    "com.microsoft:CDist": onnx.helper.make_node("Gemm", [], [], transB=1),
+    "com.microsoft:DynamicQuantizeLSTM": onnx.NodeProto(op_type="LSTM"),
+    "com.microsoft:Inverse": onnx.NodeProto(op_type="Identity"),
+}
 
 
 def infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
@@ -307,7 +321,8 @@ def _infer_known(proto: onnx.ModelProto) -> onnx.ModelProto:
     if read is not proto:
         assign(typed.opset_import, proto.opset_import)
         for node, known in zip(nodes_in(typed.graph.node), nodes_in(proto.graph.node), strict=True):
-            node.op_type = known.op_type
+            if node.op_type != known.op_type:
+                node.CopyFrom(known)
     return typed
 
 
@@ -317,13 +332,16 @@ _WITHOUT_WINDOWS_OF_PADDING = (1, 21)
 
 def _as_onnx_infers(proto: onnx.ModelProto) -> onnx.ModelProto:
     """Return a model for which onnx infers the shapes of the given model; the model itself if no change is needed."""
-    nodes = [node for node in nodes_in(proto.graph.node) if not node.domain]
-    rounded = opset_of(proto) == 21 and _leaves_out_windows(nodes)
-    if not rounded and _INFERRED_AS.keys().isdisjoint(node.op_type for node in nodes):
+    nodes = list(nodes_in(proto.graph.node))
+    rounded = opset_of(proto) == 21 and _leaves_out_windows(node for node in nodes if not node.domain)
+    if not rounded and _INFERRED_AS.keys().isdisjoint(operator_name(node.op_type, node.domain) for node in nodes):
         return proto
     read = copy_of(proto)
     for node in nodes_in(read.graph.node):
-        node.op_type = _INFERRED_AS.get(node.op_type, node.op_type) if not node.domain else node.op_type
+        like = _INFERRED_AS.get(operator_name(node.op_type, node.domain))
+        if like is not None:
+            node.op_type, node.domain = like.op_type, ""
+            node.attribute.extend(like.attribute)
     for opset in read.opset_import:
         opset.version = 22 if rounded and not opset.domain else opset.version
     return read

@@ -194,8 +194,14 @@ def _has_statistics(node: onnx.NodeProto) -> bool:
 
 
 def name_domains(proto: onnx.ModelProto) -> None:
-    """Add, in place, the domain of operators of onnxruntime that are written as if they were of ai.onnx."""
-    nodes = [n for n in nodes_in(proto.graph.node) if n.op_type == "SimplifiedLayerNormalization" and not n.domain]
+    """Add, in place, the domain of operators of onnxruntime that are written as if they were of ai.onnx.
+
+    The domain ai.onnx is written as "", because onnx does not know that these are the same.
+    """
+    every = list(nodes_in(proto.graph.node))
+    for node in every:
+        node.domain = "" if node.domain == "ai.onnx" else node.domain
+    nodes = [node for node in every if node.op_type == "SimplifiedLayerNormalization" and not node.domain]
     for node in nodes:
         node.domain = "com.microsoft"
     if nodes and all(o.domain != "com.microsoft" for o in proto.opset_import):

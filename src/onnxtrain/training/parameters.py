@@ -208,6 +208,11 @@ def _is_of_frozen_normalization(w: ir.Value) -> bool:
     return bool(others) and inputs.isdisjoint(graph.ancestors(others))
 
 
+def _is_window(w: ir.Value, uses: Uses) -> bool:
+    """Whether a value is only the window of Fourier transforms, which modules compute and do not learn."""
+    return bool(uses) and all(node.op_type == "STFT" and position == 2 for node, position in uses)
+
+
 def _is_marked(w: ir.Value, uses: Uses) -> bool:
     """Whether the builder of this package created the initializer as a constant."""
     return bool(w.metadata_props.get(graph.BUFFER))
@@ -470,6 +475,7 @@ _FIXED: tuple[tuple[Callable[[np.ndarray], bool], Callable[[ir.Node], bool]], ..
 _CRITERIA: tuple[Callable[[ir.Value, Uses], bool], ...] = (
     _is_called_buffer,
     _is_statistic,
+    _is_window,
     _is_marked,
     _has_missing_values,
     _is_scalar,
