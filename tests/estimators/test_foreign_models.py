@@ -1086,6 +1086,43 @@ def test_a_classifier_without_classes_is_named_with_the_remedy():
         OrtGradientRegressor(onx, max_iter=1).fit(rows, rows[:, :2])
 
 
+#: Nodes that read rows X (n, 2), and the result for rows of NaN; None if they are refused.
+MISSING = {
+    "trees": (
+        """t = ai.onnx.ml.TreeEnsembleRegressor <n_targets = 1, nodes_treeids = [0, 0, 0], nodes_nodeids = [0, 1, 2],
+            nodes_featureids = [0, 0, 0], nodes_values = [0.0, 0.0, 0.0], nodes_modes = ["BRANCH_LT", "LEAF", "LEAF"],
+            nodes_truenodeids = [1, 0, 0], nodes_falsenodeids = [2, 0, 0],
+            nodes_missing_value_tracks_true = [1, 0, 0], target_treeids = [0, 0], target_nodeids = [1, 2],
+            target_ids = [0, 0], target_weights = [1.0, 2.0]> (X) Y = Identity(t)""",
+        1.0,
+    ),
+    "an imputer": ("F = ai.onnx.ml.Imputer <imputed_value_floats = [3.0, 4.0]> (X) Y = MatMul(F, W)", 7.0),
+    "a product": (
+        "F = ai.onnx.ml.Imputer <imputed_value_floats = [3.0, 4.0]> (X) Z = Mul(X, F) Y = MatMul(Z, W)",
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MISSING)
+def test_files_of_trees_and_imputers_take_missing_values(case):
+    nodes, expected = MISSING[case]
+    onx = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]>
+        g (float[n,2] X) => (float[n,1] Y) <float[2,1] W = {{1, 1}}> {{ {nodes} }}"""
+    )
+    for node in onx.graph.node:
+        if node.op_type == "Imputer":
+            node.attribute.append(onnx.helper.make_attribute("replaced_value_float", np.nan))
+    rows = np.array([[-1, 1], [2, 3], [np.nan, np.nan]] * 4, np.float32)
+    model = OrtGradientRegressor(onx, max_iter=0)
+    if expected is None:
+        with pytest.raises(DataError, match="X contains NaN"):
+            model.fit(rows, np.arange(12.0))
+    else:
+        assert model.fit(rows, np.arange(12.0)).predict(rows)[2] == expected
+
+
 def test_catboost_of_two_outputs_names_the_remedy_that_works(tmp_path):
     library = pytest.importorskip("catboost", reason="catboost is not installed")
     rows = np.linspace(-1, 1, 90).reshape(30, 3).astype(np.float32)

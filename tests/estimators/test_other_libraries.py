@@ -189,6 +189,29 @@ def test_trees_of_a_frame(library):
     np.testing.assert_allclose(start.predict(frame), trees.predict(frame), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", ["LightGBM", "XGBoost", "CatBoost", "CatBoost, two classes"])
+def test_missing_values_are_branches_of_trees(case):
+    *made, y = BOOSTED[case]
+    rows = np.where(RNG.random(X.shape) < 0.2, np.nan, X)
+    trees = boosted(*made).fit(rows, y)
+    kind, method = (
+        (OrtGradientClassifier, "predict_proba") if is_classifier(trees) else (OrtGradientRegressor, "predict")
+    )
+    start = kind(trees, max_iter=0).fit(rows, y)
+    np.testing.assert_allclose(getattr(start, method)(rows), getattr(trees, method)(rows), rtol=1e-4, atol=1e-5)
+
+
+def test_columns_of_booleans_and_integers_of_xgboost():
+    """XGBoost dumps such splits in another form, which its exporter cannot read."""
+    pandas = pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = pandas.DataFrame(X[:, :2], columns=["age", "height"]).assign(member=X[:, 2] > 0, visits=np.arange(200) % 7)
+    y = SIZE + frame.member + frame.visits
+    trees = boosted("xgboost", "XGBRegressor", dict(n_estimators=5)).fit(frame, y)
+    start = OrtGradientRegressor(trees, max_iter=0).fit(frame, y)
+    np.testing.assert_allclose(start.predict(frame), trees.predict(frame), rtol=1e-4, atol=1e-5)
+
+
 def test_an_exporter_that_is_missing_is_named(monkeypatch):
     class LGBMRegressor(RegressorMixin, BaseEstimator):
         __module__ = "lightgbm.sklearn"

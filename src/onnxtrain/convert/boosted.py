@@ -83,8 +83,8 @@ def _exported(estimator: Any, n_columns: int) -> onnx.ModelProto:
             estimator = copy.copy(estimator)
             estimator._classes = estimator.classes_.astype(int)
         return onnxmltools.convert_lightgbm(estimator, initial_types=types, target_opset=_OPSET, **options)
-    unnamed = copy.deepcopy(estimator)  # the exporter only supports columns by position
-    unnamed.get_booster().feature_names = None
+    unnamed = copy.deepcopy(estimator)  # the exporter only supports columns of floats by position
+    unnamed.get_booster().feature_names = unnamed.get_booster().feature_types = None
     return onnxmltools.convert_xgboost(unnamed, initial_types=types, target_opset=_OPSET)
 
 
@@ -93,9 +93,9 @@ def lost_outputs(onx: onnx.ModelProto) -> str:
     for node in onx.graph.node:
         if node.op_type == "TreeEnsembleClassifier" and not _classes(node):
             return (
-                "The file has a classifier without classes, as CatBoost writes for several targets, and onnxruntime "
-                "cannot run it. Fit and pass sklearn.multioutput.MultiOutputRegressor(CatBoostRegressor(...)), which "
-                "has trees for each target."
+                "The file has a classifier without classes, as CatBoost writes for losses of several outputs, such as "
+                "MultiRMSE and MultiQuantile, and onnxruntime cannot run it. Fit with loss_function='RMSE'; for "
+                "several targets, fit and pass sklearn.multioutput.MultiOutputRegressor(CatBoostRegressor())."
             )
         found = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute if a.name in _OF_OUTPUTS}
         n_outputs, written = (found.get(name) for name in _OF_OUTPUTS)

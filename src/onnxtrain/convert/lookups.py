@@ -1,7 +1,8 @@
-"""Inputs whose values have a meaning that the graph shows: rows of a table, as token ids, and masks that are added."""
+"""Inputs whose values have a meaning that the graph shows: rows of a table, masks that are added, missing values."""
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import TypeAlias
@@ -68,6 +69,33 @@ def added_masks(onx: onnx.ModelProto) -> frozenset[str]:
         return frozenset()
     readers = readers_of(graph.inline_functions(onx))
     return frozenset(name for name in masks if _is_added(name, readers))
+
+
+#: Operators that have a branch for NaN.
+_TREES = frozenset({"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"})
+
+
+@graph.as_model_error("The model cannot be read")
+def takes_missing(onx: onnx.ModelProto) -> bool:
+    """Whether only trees and imputers of NaN read the floating-point inputs, so that NaN is a missing value.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> onx = onnx.parser.parse_model('''<ir_version: 10, opset_import: ["" : 21, "ai.onnx.ml" : 3]>
+    ...     g (float[n, 2] X) => (float[n, 1] Y) { t = ai.onnx.ml.TreeEnsembleRegressor(X) Y = Neg(t) }''')
+    >>> takes_missing(onx)
+    True
+    """
+    readers = readers_of(graph.inline_functions(onx))
+    uses = [node for value in onx.graph.input if _is_float(value) for node, _ in _uses(value.name, readers)]
+    read = [node for node in uses if node.op_type not in _SAME_VALUES]
+    return bool(read) and all(node.op_type in _TREES or _replaces_nan(node) for node in read)
+
+
+def _replaces_nan(node: onnx.NodeProto) -> bool:
+    replaced = (a.f for a in node.attribute if a.name == "replaced_value_float")
+    return node.op_type == "Imputer" and any(map(math.isnan, replaced))
 
 
 def _is_float(value: onnx.ValueInfoProto) -> bool:

@@ -18,7 +18,7 @@ import onnx
 import onnx.numpy_helper
 
 from onnxtrain import graph
-from onnxtrain.convert.lookups import lengths_of_tables
+from onnxtrain.convert.lookups import lengths_of_tables, takes_missing
 from onnxtrain.errors import ModelError, ParameterError
 from onnxtrain.graph.query import assign, copy_of, dimensions, nodes_in
 from onnxtrain.registry import did_you_mean
@@ -48,6 +48,8 @@ class Entrance:
         For each axis of a fixed input that has the length of an axis of another input: that input and axis.
     tables : mapping of str to int
         For each input whose values select rows of a table, such as token ids: the number of its rows.
+    missing : bool
+        Whether the rows may have missing values, NaN.
     """
 
     types: Mapping[str, str] = field(default_factory=dict)
@@ -56,6 +58,7 @@ class Entrance:
     fixed: Mapping[str, np.ndarray] = field(default_factory=dict, repr=False)
     lengths: Mapping[str, Mapping[int, Axis]] = field(default_factory=dict)
     tables: Mapping[str, int] = field(default_factory=dict)
+    missing: bool = False
 
     @property
     def moved(self) -> dict[str, int]:
@@ -124,7 +127,7 @@ class Entrance:
             for name, array in arrays.items()
         }
         types = {name: _dtype(listed[name]).str for name in taking}
-        return cls(types, taking, known, arrays, lengths, lengths_of_tables(proto))
+        return cls(types, taking, known, arrays, lengths, lengths_of_tables(proto), takes_missing(proto))
 
     def with_defaults(self, onx: graph.ModelLike) -> onnx.ModelProto:
         """Return a model in which the fixed values are the defaults of their inputs."""

@@ -113,6 +113,7 @@ class InputForm:
             pad=as_padding(pad, entrance.types),
             tables=entrance.tables,
             sparse=scipy.sparse.issparse(X),
+            allow_nan=entrance.missing,
         )
         form = cls(comes_by_name(X) or (_is_table(X) and several), dtype, **how)
         if several or form.by_name:

@@ -18,6 +18,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.attributes import NamesItsAttributes
+from onnxtrain.convert.learned import library_of
 from onnxtrain.errors import ArgumentTypeError, DataError
 from onnxtrain.registry import did_you_mean
 
@@ -100,10 +101,10 @@ def takes_sparse(estimator: Model) -> bool:
 def allows_nan(source: object) -> bool:
     """Whether a model accepts NaN: each step of a pipeline must, up to a step that imputes.
 
-    The tags of meta-estimators do not say so; most pass the rows on unchecked.
+    The tags of meta-estimators do not say so; most pass the rows on unchecked. CatBoost's estimators have no tags.
     """
     if not isinstance(source, BaseEstimator):
-        return False
+        return library_of(type(source)) == "catboost"
     if not isinstance(source, Pipeline):
         within = getattr(source, "estimator", getattr(source, "regressor", None))
         return get_tags(source).input_tags.allow_nan or allows_nan(within)
