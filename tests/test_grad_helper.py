@@ -245,7 +245,18 @@ def test_a_sparse_initializer_is_named():
     values = onnx.helper.make_tensor("W", onnx.TensorProto.FLOAT, [1], [2.0])
     indices = onnx.helper.make_tensor("at", onnx.TensorProto.INT64, [1], [1])
     onx.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, indices, [3]))
-    with pytest.raises(ModelError, match=r"'W' is sparse"):
+    with pytest.raises(ModelError, match=r"initializer 'W' is sparse"):
+        onnx_derivative(onx)
+
+
+def test_a_sparse_constant_is_named():
+    onx = parse_model("""<ir_version: 8, opset_import: ["" : 15]> m (float[3] X, bool c) => (float[3] Y)
+        { Y = If (c) <then_branch = t () => (float[3] a) { W = Constant () a = Add(X, W) }, else_branch = e () => (float[3] b) { b = Neg(X) }> }""")
+    values = onnx.helper.make_tensor("", onnx.TensorProto.FLOAT, [1], [2.0])
+    sparse = onnx.helper.make_sparse_tensor(values, onnx.helper.make_tensor("", onnx.TensorProto.INT64, [1], [1]), [3])
+    (body,) = (a.g for a in onx.graph.node[0].attribute if a.name == "then_branch")
+    body.node[0].attribute.append(onnx.helper.make_attribute("sparse_value", sparse))
+    with pytest.raises(ModelError, match=r"constant 'W' is sparse.*Store it as a dense tensor"):
         onnx_derivative(onx)
 
 

@@ -363,6 +363,12 @@ def test_the_gradient_of_a_loss_in_numpy():
     check_gradient(onx, {"S": S, "label": y}, inputs=["S"])
 
 
+def test_an_exponent_has_the_precision_of_its_base():
+    onx = with_loss(lambda op, t, p: op.Pow(op.Abs(p), 1.1), dtype="float64")
+    S = np.array([[1e3], [2.0]])
+    np.testing.assert_allclose(compute(onx, S=S, label=S)[0], S**1.1, rtol=1e-13)
+
+
 def test_operators_and_op_mix():
     def both(op, y_true, y_pred):
         r = op.Sub(y_pred, y_true)
@@ -406,6 +412,10 @@ def test_labels_of_classes_are_integers_that_become_floats():
         ),
         (lambda op, t, p: ((t - p) ** 2).sum(axis=1), r"shape \(n, 1\).*x\.sum\(axis=1, keepdims=True\)"),
         (lambda op, t, p: t > p, "must return floats"),
+        (
+            lambda op, t, p: op.Mul(p, np.ones(2)),
+            r"FLOAT\. Convert the array, array\.astype\('float32'\), or use Python",
+        ),
     ],
 )
 def test_what_is_not_possible_in_python_says_how(function, words):

@@ -128,3 +128,14 @@ def test_attention_in_float64(check_model):
     rng = np.random.default_rng(17)
     model = parse(ATTENTION.format("X, X, X").replace("float", "double"))
     check_model(model, {"X": rng.uniform(-1, 1, (2, 4, 6))})
+
+
+@pytest.mark.skipif(onnx.defs.onnx_opset_version() < 28, reason="onnx does not have opset 28")
+def test_a_body_of_an_earlier_opset_than_the_model(check_model):
+    model = parse("""f (double[1,3,4] X, double[1,3,2] B) => (double[1,3,4] Y)
+        { Y, S = LinearAttention <q_num_heads = 2, kv_num_heads = 2, update_rule = "delta"> (X, X, X, , , B) }""")
+    model.opset_import[0].version = 28
+    rng = np.random.default_rng(3)
+    check_model(
+        model, {"X": rng.uniform(-1, 1, (1, 3, 4)), "B": rng.uniform(0, 1, (1, 3, 2))}, rtol=5e-3
+    )  # it is in float32

@@ -50,10 +50,10 @@ def expand_functions(proto: onnx.ModelProto) -> onnx.ModelProto:
             typed = infer_shapes(proto)
             _show_types_of_subgraphs(typed)
             _call_bodies_with_gaps(typed, names)
+            typed = onnx.inliner.inline_local_functions(typed, convert_version=True)
             proto = onnx.inliner.inline_selected_functions(
                 typed, [("", name) for name in names], exclude=False, inline_schema_functions=True
             )
-            proto = onnx.inliner.inline_local_functions(proto, convert_version=True)
         except Exception as e:  # the inliner and the inference raise different classes
             raise ModelError(f"The function body of {', '.join(names)} cannot be expanded: {e}") from e
         after = _count(proto, names)

@@ -110,6 +110,9 @@ class Builder(GraphBuilder):
         values = all(x is None or isinstance(x, ir.Value) for x in inputs)
         if values and schema is not None and len(inputs) <= schema.max_input:
             return inputs
+        if schema is not None and schema.name == "Pow" and getattr(inputs[0], "dtype", None) == ir.DataType.DOUBLE:
+            # an exponent may have another type than the base, and onnxscript makes it float32: 1.1 would lose digits
+            inputs = [self._input_to_ir_value(x, inputs[0]) if isinstance(x, float) else x for x in inputs]
         return super()._cast_inputs(schema, inputs)
 
     def infer(self, node: ir.Node) -> None:

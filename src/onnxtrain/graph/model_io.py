@@ -254,7 +254,7 @@ def load(onx: ModelLike) -> ir.Model:
     with as_model_error("The model cannot be read"):  # a ModelProto may be nested deeper than protobuf can copy
         proto = without_maps(read(onx))
     _refuse_newer(proto)
-    _refuse_sparse(proto.graph)
+    _refuse_sparse(proto)
     _refuse_layouts(proto)
     with as_model_error("The model cannot be read"):
         proto = inline_functions(proto)
@@ -339,11 +339,14 @@ def _refuse_newer(proto: onnx.ModelProto) -> None:
             )
 
 
-def _refuse_sparse(graph: onnx.GraphProto) -> None:
-    for tensor in graph.sparse_initializer:
+def _refuse_sparse(proto: onnx.ModelProto) -> None:
+    found = [f"initializer {tensor.values.name!r}" for tensor in proto.graph.sparse_initializer]
+    for part in (proto.graph, *proto.functions):
+        nodes = [node for node in nodes_in(part.node) if any(a.name == "sparse_value" for a in node.attribute)]
+        found += [f"constant {', '.join(node.output)!r}" for node in nodes]
+    if found:
         raise ModelError(
-            f"The initializer {tensor.values.name!r} is sparse: it cannot be trained or differentiated. "
-            "Store it as a dense tensor."
+            f"The {found[0]} is sparse: it cannot be trained or differentiated. Store it as a dense tensor."
         )
 
 

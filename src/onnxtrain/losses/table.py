@@ -241,6 +241,9 @@ def _way(loss: str | Callable[..., ir.Value], failure: Exception) -> str:
         return f"Give it a default value, or pass loss_params={{{missing[1]!r}: ...}}."
     if "{'axis'}" in str(failure) or "{'axes'}" in str(failure):
         return "The axes of a reduction are its second input: op.ReduceSum(x, [1], keepdims=1), or x.sum(axis=1)."
+    if found := re.search(r"numpy array dtype float64 does not match the IR data type (\w+)", str(failure)):
+        dtype = ir.DataType[found[1]].numpy().name
+        return f"Convert the array, array.astype({dtype!r}), or use Python operators, as in array * (y_true - y_pred)."
     return WAY if "'Operand'" in str(failure) else "For example: lambda op, y_true, y_pred: abs(y_true - y_pred)."
 
 
