@@ -8,12 +8,14 @@ import numpy as np
 import onnx
 import pytest
 from sklearn.compose import TransformedTargetRegressor
+from sklearn.decomposition import NMF, PCA, FastICA, TruncatedSVD
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import RandomizedSearchCV
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
+    KBinsDiscretizer,
     MaxAbsScaler,
     MinMaxScaler,
     PowerTransformer,
@@ -283,6 +285,25 @@ def test_the_power_of_a_target_is_undone(method, standardize):
     compared(TransformedTargetRegressor(LinearRegression(), transformer=transformer).fit(X, both), X)
 
 
+@pytest.mark.parametrize(
+    "transformer",
+    [
+        PCA(2),
+        make_pipeline(StandardScaler(), PCA(2, whiten=True)),
+        TruncatedSVD(2),
+        NMF(2, max_iter=1000),
+        FastICA(2, whiten="unit-variance", random_state=0),
+        FunctionTransformer(lambda y: y / 1000, lambda y: 1000 * y),
+    ],
+    ids=["pca", "whitened", "svd", "nmf", "ica", "functions"],
+)
+def test_components_of_targets_are_added_up(transformer):
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    targets = np.exp(X @ [[1, 0, 1], [0, 1, 1], [1, 1, 0]])
+    model = TransformedTargetRegressor(LinearRegression(), transformer=transformer, check_inverse=False)
+    assert compared(model.fit(X, targets), X).default == ("regressor.coef", "regressor.intercept")
+
+
 class Bounded(StandardScaler):
     """It undoes the transformation in another way, which rows within the bounds do not show."""
 
@@ -296,8 +317,9 @@ class Bounded(StandardScaler):
         {"func": np.cbrt, "inverse_func": lambda y: y**3},
         {"transformer": Bounded()},
         {"transformer": FunctionTransformer(np.log2, np.exp, inv_kw_args={"where": True}, check_inverse=False)},
+        {"transformer": KBinsDiscretizer(2, encode="ordinal", quantile_method="linear")},
     ],
-    ids=["another function", "another transformer", "arguments of the function"],
+    ids=["another function", "another transformer", "arguments of the function", "bins"],
 )
 def test_a_target_that_cannot_be_transformed_back_in_onnx(options):
     X = np.linspace(0, 1, 12).reshape(6, 2)

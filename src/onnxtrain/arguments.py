@@ -289,7 +289,8 @@ class SetsItsParameters(NamesItsParameters):
         for key in params:
             if signature.unknown([key.partition("__")[0]]):
                 raise ParameterError(_unknown_parameter(type(self), key, signature.names, self))
-        for outer, _, inner in (key.partition("__") for key in params):
+        for key in params:
+            outer, _, inner = key.partition("__")
             value = params.get(outer, getattr(self, outer))
             if inner and not hasattr(value, "set_params"):
                 if outer in _WHOLE:
@@ -303,6 +304,8 @@ class SetsItsParameters(NamesItsParameters):
                     f"{outer}__{inner} sets a parameter of {outer}, but {outer}={shown:.80} has no parameters. Set "
                     f"{outer} to {instance} first."
                 )
+            if inner and not isinstance(value, type) and not any(key.startswith(f"{name}__") for name in params):
+                _check_inner(outer, inner, value)
         before = self.get_params() if any("__" in key for key in params) else {}  # type: ignore[attr-defined]
         super().set_params(**params)  # type: ignore[misc]
         self._warn_of_no_effect([key for key in params if key in before and repr(before[key]) != repr(params[key])])
@@ -355,12 +358,27 @@ def _unknown_parameter(cls: type, name: str, known: Iterable[str], owner: object
     if name in of_model:
         said += f"Use estimator__{name} for the parameter of its model. "
         return (said + advice(name, ())).rstrip() if _key(name) in _REMEDY_OF else said.rstrip()
-    if "__" in name and (near := difflib.get_close_matches(name, of_model, n=1, cutoff=0.8)):
-        return f"{said}Did you mean 'estimator__{near[0]}'?"
+    near = difflib.get_close_matches(name, of_model, n=1, cutoff=0.8) or [
+        n for n in of_model if name.endswith(f"__{n}")
+    ]
+    if "__" in name and near:
+        return f"{said}Did you mean 'estimator__{max(near, key=len)}'?"
     fit = getattr(cls, "fit", None)
     if fit is not None and name in inspect.signature(fit).parameters:
         return f"{said}It is an argument of fit: fit(X, y, {name}=...)."
     return said + advice(name, known)
+
+
+def _check_inner(outer: str, name: str, value: Any) -> None:
+    """Raise a ParameterError if `value`, the parameter `outer` of an estimator, has no parameter of this name."""
+    known, parent = value.get_params(), name.rpartition("__")[0]
+    if parent in known and not hasattr(known[parent], "set_params"):
+        raise ParameterError(f"{outer}__{parent} is {known[parent]!r:.80}. Set it to an estimator first.")
+    if name not in known:
+        ends = [each for each in known if each.endswith(f"__{name.rpartition('__')[2]}")]
+        near = difflib.get_close_matches(name, ends or known, n=1, cutoff=0.0 if ends else 0.6)
+        hint = f"Did you mean '{outer}__{near[0]}'?" if near else f"See {outer}.get_params()."
+        raise ParameterError(f"{outer}, a {type(value).__name__}, has no parameter {name!r}. {hint}")
 
 
 def _of_model(model: object, name: str) -> str:

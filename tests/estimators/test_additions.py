@@ -40,9 +40,9 @@ from sklearn.neighbors import (
     RadiusNeighborsRegressor,
 )
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.semi_supervised import LabelPropagation, LabelSpreading, SelfTrainingClassifier
-from sklearn.svm import SVC, SVR, LinearSVC, NuSVC
+from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR, NuSVC, NuSVR, OneClassSVM
 from sklearn.tree import DecisionTreeClassifier
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load, save
@@ -324,6 +324,31 @@ def test_a_class_without_weights_names_one_that_has_some(estimator, remedy, agai
     close(tuned.predict_proba(WINE), tuned.to_sklearn().predict_proba(WINE))
 
 
+def own_kernel(X, other=WINE[::20]):
+    return np.tanh(1e-3 * X @ other.T)
+
+
+@pytest.mark.parametrize(
+    "estimator, remedy, again",
+    [
+        (SVC(kernel=own_kernel), r"The kernel is a Python function.*LinearSVC\(\)\)", LinearSVC()),
+        (NuSVR(kernel=own_kernel), r"The kernel is a Python function.*LinearSVR\(\)\)", LinearSVR()),
+        (OneClassSVM(kernel=own_kernel), r"The kernel is a Python function.*SGDOneClassSVM\(\)\)", None),
+        (SVR(kernel="precomputed"), r"kernel='precomputed' has no formula in ONNX.*fit LinearSVR\(\)", None),
+    ],
+    ids=["svc", "nusvr", "one class", "precomputed"],
+)
+def test_a_kernel_without_a_formula_names_a_linear_model_of_its_columns(estimator, remedy, again):
+    rows = np.sign(WINE @ WINE.T) if estimator.kernel == "precomputed" else WINE
+    kind = OrtGradientClassifier if is_classifier(estimator) else OrtGradientRegressor
+    with pytest.raises(ConversionError, match=remedy):
+        kind(estimator.fit(rows, KIND)).fit(rows, KIND)
+    if again is not None:
+        fitted = make_pipeline(FunctionTransformer(own_kernel), again).fit(rows, KIND)
+        start = trained(kind, fitted, rows, KIND, max_iter=1, learning_rate=1e-30)
+        close(start.predict(rows), fitted.predict(rows))
+
+
 def test_neighbours_at_equal_distances_name_those_within_a_radius():
     rows, kind = np.repeat(WINE[::3], 3, axis=0), np.arange(180) % 3  # each row three times, with each label
     rows = (rows - rows.mean(axis=0)) / rows.std(axis=0)
@@ -364,9 +389,13 @@ def test_rows_without_neighbours_have_no_class():
     fitted = VotingClassifier([("a", LOGISTIC), ("b", RadiusNeighborsClassifier(2.0))], voting="soft").fit(X, Y > 100)
     tuned = OrtGradientClassifier(fitted, max_iter=1).fit(X, Y > 100)
     far = np.full((1, X.shape[1]), 9.0)
-    assert np.isnan(tuned.predict_proba(far)).all()
+    for method in ("predict", "predict_proba"):
+        with pytest.raises(DataError, match=r"No neighbors found for test samples.*outlier_label='most_frequent'"):
+            getattr(tuned, method)(far)
+    of_file = OrtGradientClassifier(tuned.get_trained_onnx(), max_iter=1).fit(X, Y > 100)
+    assert np.isnan(of_file.predict_proba(far)).all()
     with pytest.warns(UserWarning, match=r"1 of 1 rows have scores that are NaN.*outlier_label='most_frequent'"):
-        tuned.predict(far)
+        of_file.predict(far)
 
 
 @pytest.mark.parametrize(

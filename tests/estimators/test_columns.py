@@ -97,6 +97,28 @@ def test_a_category_that_was_not_in_fit(unknown):
     np.testing.assert_allclose(tuned.predict(rows), model.predict(rows), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("unknown", ["ignore", "infrequent_if_exist"])
+@pytest.mark.parametrize("min_frequency", [None, 20])
+@pytest.mark.parametrize("column, values", [("t", ["z", None, "y"]), ("n", [1, 7, 2]), ("f", [1.5, np.nan, 2.9, -0.5])])
+def test_values_that_are_no_frequent_category(column, values, min_frequency, unknown):
+    rows = TEXTS.assign(n=np.arange(N) % 7 % 4, f=np.arange(N) % 7 % 4 + 0.0)
+    encode = OneHotEncoder(handle_unknown=unknown, min_frequency=min_frequency)
+    columns = ColumnTransformer([("c", encode, ["t", "n", "f"])], remainder="passthrough")
+    model = make_pipeline(columns, Ridge(0.1)).fit(rows, Y)
+    tuned = OrtGradientRegressor(model, max_iter=0).fit(rows, Y)
+    assert set(tuned.onnx_status_.values()) == {"ONNX"}
+    others = rows.assign(**{column: np.resize(np.array(values, object if column == "t" else None), N)})
+    np.testing.assert_allclose(tuned.predict(others), model.predict(others), rtol=1e-4, atol=1e-4)
+
+
+def test_a_fraction_is_an_unknown_category():
+    rows = TEXTS.assign(f=np.arange(N) % 4 + 0.0)
+    columns = ColumnTransformer([("c", OneHotEncoder(), ["t", "f"])], remainder="passthrough")
+    tuned = OrtGradientRegressor(make_pipeline(columns, Ridge()), max_iter=0).fit(rows, Y)
+    with pytest.raises(DataError, match=r"Found unknown categories \[1\.5\].*handle_unknown='ignore'"):
+        tuned.predict(rows.assign(f=1.5))
+
+
 def test_a_pipeline_on_columns_of_numbers_is_trained_and_comes_back():
     y = np.where(Y > 0, "up", "down")
     model = OrtGradientClassifier(piped(LogisticRegression(C=0.01)), max_iter=30, random_state=0).fit(NUMBERS, y)

@@ -7,6 +7,7 @@ from sklearn.base import clone, is_regressor
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import TransformedTargetRegressor, make_column_transformer
 from sklearn.datasets import load_diabetes, load_wine
+from sklearn.dummy import DummyRegressor
 from sklearn.ensemble import (
     BaggingRegressor,
     ExtraTreesClassifier,
@@ -16,6 +17,7 @@ from sklearn.ensemble import (
     RandomForestClassifier,
     RandomForestRegressor,
     StackingRegressor,
+    VotingRegressor,
 )
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
@@ -25,7 +27,7 @@ from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, PowerTransformer, StandardScaler
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeRegressor
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
@@ -100,6 +102,40 @@ def test_extra_trees(kind):
     ours, (X, y) = (OrtGradientRegressor, DIABETES) if is_regressor(model) else (OrtGradientClassifier, WINE)
     fitted = model.fit(X, y)
     starts_as(ours(fitted, max_iter=1, learning_rate=1e-30).fit(X, y), fitted, X)
+
+
+ENCODED = make_pipeline(make_column_transformer((OneHotEncoder(handle_unknown="ignore"), [0])), Ridge())
+BOTH = VotingRegressor([("trees", HISTOGRAM), ("mean", DummyRegressor())])
+
+
+@pytest.mark.parametrize(
+    "model", [ENCODED, make_pipeline(StandardScaler(), BOTH)], ids=["an encoder", "a member behind a scaler"]
+)
+def test_an_array_may_have_nan_where_the_estimator_takes_it(model):
+    X = np.c_[np.arange(60) % 4, np.arange(60.0)].astype(np.float32)
+    fitted = model.fit(X, np.arange(60.0))
+    tuned = OrtGradientRegressor(fitted, max_iter=0).fit(X, np.arange(60.0))
+    X[::3, 0] = np.nan
+    np.testing.assert_allclose(tuned.predict(X), fitted.predict(X), rtol=1e-5, atol=1e-4)
+    with pytest.raises(DataError, match="infinity"):
+        tuned.predict(np.full_like(X, np.inf))
+
+
+@pytest.mark.parametrize(
+    "step, words",
+    [
+        (PowerTransformer("box-cox"), r"strictly positive data. Use PowerTransformer\(method='yeo-johnson'\)"),
+        (FunctionTransformer(np.log), "X contains NaN after a step of the pipeline"),
+    ],
+    ids=["box-cox", "logarithm"],
+)
+@pytest.mark.filterwarnings("ignore:invalid value encountered in log")
+def test_rows_that_a_step_refuses_are_refused(step, words):
+    X, y = np.random.default_rng(0).gamma(2.0, size=(60, 2)).astype(np.float32) + 1, np.arange(60.0)
+    tuned = OrtGradientRegressor(make_pipeline(step, Ridge()), max_iter=0).fit(X, y)
+    assert np.isfinite(tuned.predict(X)).all()
+    with pytest.raises(DataError, match=words):
+        tuned.predict(-X)
 
 
 def test_columns_of_targets_and_thresholds_hand_rows_on():

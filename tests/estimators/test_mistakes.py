@@ -609,6 +609,21 @@ MORE_CALLS = [
         ParameterError,
         "OrtGradientRegressor has no parameter 'ridg__alpha'. Did you mean 'estimator__ridge__alpha'?",
     ),
+    *(
+        (
+            lambda _, name=name: R(make_pipeline(StandardScaler(), Ridge())).set_params(**{name: 1}),
+            ParameterError,
+            words,
+        )
+        for name, words in {
+            "estimator__alpha": "estimator, a Pipeline, has no parameter 'alpha'. Did you mean 'estimator__ridge__alpha'?",
+            "estimator__rigde__alpha": "no parameter 'rigde__alpha'. Did you mean 'estimator__ridge__alpha'?",
+            "estimator__ridge__alfa": "no parameter 'ridge__alfa'. Did you mean 'estimator__ridge__alpha'?",
+            "estimator__steps__x_y": "estimator__steps is [",
+            "estimator__zzz": "estimator, a Pipeline, has no parameter 'zzz'. See estimator.get_params().",
+            "pipeline__ridge__alpha": "no parameter 'pipeline__ridge__alpha'. Did you mean 'estimator__ridge__alpha'?",
+        }.items()
+    ),
     # what is registered, and losses of one's own
     (
         lambda _: onnxtrain.loss(lambda op, t, p: p),

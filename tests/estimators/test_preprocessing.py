@@ -29,6 +29,7 @@ from sklearn.preprocessing import (
     KBinsDiscretizer,
     MaxAbsScaler,
     MinMaxScaler,
+    Normalizer,
     OneHotEncoder,
     QuantileTransformer,
     RobustScaler,
@@ -131,6 +132,16 @@ def test_columns_of_new_rows_are_clipped(scaler):
     tuned = OrtGradientRegressor(model, learning_rate=1e-12, max_iter=1).fit(X, Y)
     assert tuned.onnx_status_[scaler.__name__.lower()] == "ONNX"
     np.testing.assert_allclose(tuned.predict(3 * X), model.predict(3 * X), atol=1e-5 * np.ptp(Y))
+
+
+@pytest.mark.parametrize("norm", ["l1", "l2", "max"])
+def test_new_rows_of_another_sign_are_normalized(norm):
+    rows = np.abs(X) + 0.1
+    model = make_pipeline(Normalizer(norm), Ridge()).fit(rows, Y)
+    tuned = OrtGradientRegressor(model, learning_rate=1e-12, max_iter=1).fit(rows, Y)
+    assert tuned.onnx_status_["normalizer"] == "ONNX"
+    for others in (-rows, X, 0 * rows):
+        np.testing.assert_allclose(tuned.predict(others), model.predict(others), atol=1e-5 * np.ptp(Y))
 
 
 def twice(rows):

@@ -174,17 +174,19 @@ class EvaluableEstimator(OrtGradientEstimator):
         As in scikit-learn, the output is float32 for float32 rows and float64 otherwise.
         """
         model = self._model
-        found = []
+        found: list[np.ndarray] = []
         for rows in (piece for part in deferred.fit_data.features_of(X) for piece in model.form.pieces(part)):
             dtype = np.dtype(np.float32 if getattr(rows, "dtype", None) == np.float32 else np.float64)
             outputs = model.predict(model.check(self, rows), output)
             try:
-                found += [read(piece.astype(dtype, copy=False)) for piece in outputs]
+                pieces = [piece.astype(dtype, copy=False) for piece in outputs]
             except DataError as e:
-                if "Unknown Category" in str(e) and model.source.estimator is not None:
-                    with deferred.remedies.as_data_error(rows):  # scikit-learn names the category
-                        model.source.estimator.predict(rows)
+                if "Unknown Category" in str(e):
+                    model.raise_as_original(rows)  # scikit-learn names the category
                 raise
+            if not all(np.isfinite(piece.sum()) for piece in pieces):
+                model.raise_as_original(rows)
+            found += map(read, pieces)
         if not found:
             raise DataError("X has no rows. Pass at least one.")
         return found[0] if len(found) == 1 else np.concatenate(found)

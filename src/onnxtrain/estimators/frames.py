@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -148,7 +149,7 @@ class InputForm:
             columns = "{name: [row[name] for row in X] for name in X[0]}" if self.shapes else "pandas.DataFrame(X)"
             raise DataError(f"X is a list of dictionaries, one per row. Pass the columns of all rows: X = {columns}.")
         if not self.by_name:
-            return self._check_array(estimator, X, y, reset=reset, numeric=numeric)
+            return self._check_array(estimator, X, y, original, reset=reset, numeric=numeric)
         X = as_pandas(X)
         if isinstance(X, (Mapping, Inputs)):
             X = self._by_input(X)
@@ -163,7 +164,14 @@ class InputForm:
         return X, y
 
     def _check_array(
-        self, estimator: Estimator, X: ArrayLike, y: ArrayLike | None, *, reset: bool, numeric: bool
+        self,
+        estimator: Estimator,
+        X: ArrayLike,
+        y: ArrayLike | None,
+        original: Estimator | None,
+        *,
+        reset: bool,
+        numeric: bool,
     ) -> tuple[Features, Any]:
         """Return rows that are one array, and targets, checked: see :meth:`check`."""
         X = self._as_one_array(X)
@@ -172,7 +180,8 @@ class InputForm:
         n_axes = len(getattr(X, "shape", ()))
         if self.shapes and n_axes and (n_axes > self.ndim or (self.ndim > 2 and not reset)):  # scikit-learn: axis 1
             self.check_shape(X, {name: (None, *(row or ())) for name, row in self.shapes.items()})
-        X, y = check_X_y(
+        checked = functools.partial(
+            check_X_y,
             estimator,
             X,
             y,
@@ -180,9 +189,14 @@ class InputForm:
             dtype=np.dtype(self.dtype),
             ndim=self.ndim,
             numeric=numeric,
-            allow_nan=self.allow_nan,
             any_length=any(row is None or None in row[:1] for row in self.shapes.values()),
         )
+        try:
+            X, y = checked(allow_nan=self.allow_nan)
+        except DataError:
+            if reset or original is None or not takes_nan(original, X):
+                raise
+            X, y = checked(allow_nan=True)
         for length in self.tables.values():
             check_indices(X, length, "X")
         return X, y
@@ -432,9 +446,25 @@ def in_order(X: Frame, names: Sequence[str], estimator: Estimator | None) -> Fra
     return X if missing else X[list(names)]
 
 
-def _try(estimator: Estimator, rows: Frame) -> None:
+def _try(estimator: Estimator, rows: Features) -> None:
     """Let an estimator predict, so that it raises its own error for rows that it refuses."""
     getattr(estimator, "predict" if hasattr(estimator, "predict") else "transform")(rows)
+
+
+def takes_nan(estimator: Estimator, X: Any) -> bool:
+    """Whether a matrix has NaN, and an estimator predicts for such rows; the tags of meta-estimators do not tell."""
+    rows = np.asarray(X)
+    gaps = np.isnan(rows) if rows.dtype.kind == "f" and rows.ndim == 2 else np.zeros((0, 0), bool)
+    if not gaps.any():
+        return False
+    first = np.unique(gaps.argmax(axis=0)[gaps.any(axis=0)])  # of each column
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _try(estimator, rows[first])
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def check_named(

@@ -28,7 +28,7 @@ from onnxtrain.convert.learned import holds_boosted, inside
 from onnxtrain.errors import ConversionError, DataError, ExportError, ModelError, warn
 from onnxtrain.estimators.arrays import as_pandas
 from onnxtrain.estimators.division import Division, divisions, steps_of, why_indivisible
-from onnxtrain.estimators.frames import InputForm, holds_halves, in_order
+from onnxtrain.estimators.frames import InputForm, holds_halves, in_order, takes_nan
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_frame, is_of_objects
 from onnxtrain.estimators.remedies import as_data_error, of_names
 from onnxtrain.estimators.validation import check_lengths
@@ -97,7 +97,7 @@ class PreprocessedForm(InputForm):
             if y is not None:
                 dtype = "numeric" if numeric else None
                 y = check_array(y, accept_sparse="csr", ensure_2d=False, dtype=dtype, input_name="y")
-            return self._columns(X), y
+            return self._columns(X, reset=reset), y
 
     def pieces(self, X: ArrayLike) -> Iterator[ArrayLike]:
         """Yield a few hundred texts at a time, where each step is scikit-learn's own and transforms a row by itself."""
@@ -128,12 +128,16 @@ class PreprocessedForm(InputForm):
             return found
         return np.vstack([found, _dense(columns)])
 
-    def _columns(self, X: Features) -> Features:
-        finite = "allow-nan" if self.allow_nan else True
+    def _columns(self, X: Features, *, reset: bool) -> Features:
         columns = self.front.transform(X)
+        tail = None if reset or self.division is None else self.division.tail
+        finite = "allow-nan" if self.allow_nan or (tail is not None and takes_nan(tail, columns)) else True
         if is_frame(X) and columns.shape[0] != X.shape[0]:
             raise DataError(of_names(X))
-        return check_array(columns, accept_sparse="csr", dtype=self.dtype, order="C", ensure_all_finite=finite)
+        with as_data_error(X):
+            return check_array(
+                columns, accept_sparse="csr", dtype=self.dtype, order="C", ensure_all_finite=finite, input_name="X"
+            )
 
     def around(self, trained: Estimator) -> Estimator:
         """Return the user's estimator with a trained tail."""

@@ -127,6 +127,10 @@ _REMEDIES = {
     "Sample weights must be 1D": " Pass one weight per row of X, such as sample_weight[:, 0].",
     "(numpy.record,": ". Convert records to columns: pandas.DataFrame(X).",
     "Cannot cast array data from dtype([(": ". Convert the fields to columns: pandas.DataFrame(X).",
+    "No neighbors found for test samples": " Set outlier_label='most_frequent' of RadiusNeighborsClassifier.",
+    "can only be applied to strictly positive data": (
+        ". Use PowerTransformer(method='yeo-johnson'), which takes any values, or leave these rows out."
+    ),
     "same order as they were in fit": "Pass X[model.feature_names_in_], which has the columns in that order.",
     "are not in class_weight": ". Its keys must be labels as in y, the number 1 and not the string '1'.",
 }

@@ -258,8 +258,9 @@ def as_source(estimator: Estimator, X: Features, reading: Reading) -> Source:
     try:
         _compare(estimator, filled, X, answers)
     except ConversionError as e:
-        if reading.dtype == "float32" and _agrees_in_float64(estimator, conversion, X, reading):
-            remedy = _BY_SIGMOID if is_decided_by_rounding(estimator) else _IN_FLOAT64
+        steep = is_decided_by_rounding(estimator)
+        if steep or (reading.dtype == "float32" and _agrees_in_float64(estimator, conversion, X, reading)):
+            remedy = _BY_SIGMOID if steep else _IN_FLOAT64
             raise ConversionError(without_remedy(e, estimator) + remedy) from e.__cause__
         raise
     if parts is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -15,9 +16,11 @@ from onnxtrain.cache import LIGHT
 from onnxtrain.convert.bind import to_sklearn
 from onnxtrain.convert.labels import with_labels
 from onnxtrain.errors import DataError, DeviceError, ExportError, ModelError, ParameterError, warn
+from onnxtrain.estimators.arrays import as_pandas
 from onnxtrain.estimators.decoder import LabelDecoder
 from onnxtrain.estimators.frames import InputForm, count_rows
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features
+from onnxtrain.estimators.remedies import as_data_error
 from onnxtrain.estimators.source import Source
 from onnxtrain.estimators.validation import rounded_weights
 from onnxtrain.graph import FLOATS, write_model
@@ -180,6 +183,18 @@ class TrainedModel:
     def cpu_place(self) -> Place:
         """The CPU, with the requested number of threads."""
         return Place(find_device("cpu"), self.n_threads)
+
+    def raise_as_original(self, X: ArrayLike) -> None:
+        """Raise the error of the user's estimator for rows as a DataError, if it refuses them; a graph raises none.
+
+        A logarithm or a Box-Cox transformation of a negative number is NaN in a graph, and an error in scikit-learn.
+        """
+        if self.source.estimator is None:
+            return
+        original = self.form.around(self.source.estimator)
+        with as_data_error(X), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            original.predict(as_pandas(X))
 
     # results out ------------------------------------------------------------
 

@@ -174,8 +174,9 @@ def pairwise(
     """
     if not isinstance(metric, str) or metric not in _METRICS:
         known = [name for name in _METRICS if name != "polynomial"]
+        name = getattr(metric, "__name__", repr(metric))
         raise ConversionError(
-            f"The kernel {metric!r} has no formula in ONNX. {did_you_mean(str(metric), known)} For a function of your "
+            f"The kernel {name} has no formula in ONNX. {did_you_mean(str(metric), known)} For a function of your "
             "own, register a converter of the estimator with onnxtrain.converter."
         )
     if gamma is None:

@@ -168,8 +168,9 @@ def _check_formula(model: Any) -> None:
         )
     cosine = metric == "cosine" and model.weights != "distance" and not _has_radius(model)  # skl2onnx's formula
     if not _order(model) and not cosine:
+        own = getattr(metric, "__name__", repr(metric))
         raise ConversionError(
-            f"The metric {metric!r} of {name} has no formula in ONNX. Use metric='euclidean', 'manhattan', "
+            f"The metric {own} of {name} has no formula in ONNX. Use metric='euclidean', 'manhattan', "
             "'chebyshev' or 'minkowski' without the parameter w; 'cosine' only for nearest neighbours of equal weight."
         )
 

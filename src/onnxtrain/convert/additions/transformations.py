@@ -14,6 +14,7 @@ from sklearn.preprocessing import (
     FunctionTransformer,
     MaxAbsScaler,
     MinMaxScaler,
+    Normalizer,
     PowerTransformer,
     RobustScaler,
     StandardScaler,
@@ -27,6 +28,10 @@ from onnxtrain.errors import ConversionError
 if TYPE_CHECKING:
     from skl2onnx.common._container import ModelComponentContainer
     from skl2onnx.common._topology import Operator, Scope
+
+
+#: The relative difference of two sums in float64 that rounding leaves.
+_ROUNDING = 1e-9
 
 
 def _powers(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
@@ -77,6 +82,23 @@ def clipped_to_the_range_of_the_fit(
 ) -> None:
     """Clip the scaled columns of new rows, which skl2onnx does not."""
     write = _CLIPPED.convert if getattr(operator.raw_operator, "clip", False) else convert
+    write(scope, operator, container)
+
+
+def _of_largest(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
+    largest = op.ReduceMax(op.Abs(X), np.array([1]), keepdims=1)
+    return op.Div(X, op.Where(op.Equal(largest, 0.0), 1.0, largest))
+
+
+_OF_LARGEST = addition(_of_largest)
+
+
+@repair(Normalizer)
+def by_the_largest_size(
+    convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
+) -> None:
+    """Divide by the largest absolute value for ``norm="max"``; onnxruntime's operator divides by the largest value."""
+    write = _OF_LARGEST.convert if operator.raw_operator.norm == "max" else convert
     write(scope, operator, container)
 
 
@@ -159,13 +181,36 @@ def _inverse(transformer: BaseEstimator) -> Iterator[tuple[str, np.ndarray | Non
         yield from _inverse(transformer._scaler) if transformer.standardize else ()
     elif kind is FunctionTransformer and transformer.inverse_func in _FUNCTIONS and not transformer.inv_kw_args:
         yield from _FUNCTIONS[transformer.inverse_func]
+    elif (affine := _affine(transformer)) is not None:
+        matrix, origin = affine
+        yield from (("MatMul", matrix), ("Add", origin))
     else:
-        what = getattr(transformer, "inverse_func", None) or kind.__name__
+        what = getattr(transformer, "inverse_func", None) or kind
+        what = getattr(what, "__name__", what)
         raise ConversionError(
             f"TransformedTargetRegressor: {what} of the target cannot be inverted in ONNX. Train the inner regressor: "
             "TransformedTargetRegressor(OrtGradientRegressor(fitted.regressor_), transformer=...), or func=... and "
             "inverse_func=... in place of transformer=...."
         )
+
+
+def _affine(transformer: BaseEstimator) -> tuple[np.ndarray, np.ndarray] | None:
+    r"""Return M and c if :math:`t M + c` inverts the transformation, as for PCA; None for other transformations.
+
+    They are found from rows of an identity matrix, and compared on rows of sizes from 1e-3 to 1e6 of both signs.
+    """
+    try:
+        n_outputs = np.shape(transformer.transform(np.ones((1, transformer.n_features_in_))))[1]
+        rng, unit = np.random.default_rng(0), np.eye(n_outputs)
+        rows = rng.normal(size=(100, n_outputs)) * np.logspace(-3, 6, 100)[:, None]
+        origin, ends, expected = (
+            np.asarray(transformer.inverse_transform(t), dtype=np.float64) for t in (0 * unit[:1], unit, rows)
+        )
+    except Exception:  # any class: a user's function may not take these values
+        return None
+    matrix = ends - origin
+    difference = np.abs(rows @ matrix + origin - expected) / (np.abs(rows) @ np.abs(matrix) + np.abs(origin) + 1e-30)
+    return (matrix, origin) if np.all(difference < _ROUNDING) else None
 
 
 def _moved(scale: np.ndarray | None, mean: np.ndarray | None) -> Iterator[tuple[str, np.ndarray]]:

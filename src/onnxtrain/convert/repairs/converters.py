@@ -29,7 +29,7 @@ from sklearn.multioutput import MultiOutputClassifier
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
-from sklearn.svm import SVC, SVR, NuSVC, NuSVR
+from sklearn.svm import SVC, SVR, NuSVC, NuSVR, OneClassSVM
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeClassifier, ExtraTreeRegressor
 
 from onnxtrain.convert.repairs.table import Converter, repair, replaced
@@ -235,6 +235,7 @@ def ties_by_scores(convert: Converter, scope: Scope, operator: Operator, contain
     from skl2onnx.common._registration import get_converter
 
     model = operator.raw_operator
+    _check_kernel(model, "LinearSVC()")
     if operator.type not in ("SklearnSVC", "SklearnNuSVC", "SklearnSVM"):  # the votes, an operator of the same object
         get_converter(operator.type)(scope, operator, container)
         return
@@ -254,6 +255,7 @@ def with_support_vectors(
 ) -> None:
     """Refuse a machine without support vectors, for which skl2onnx writes an invalid operator."""
     model = operator.raw_operator
+    _check_kernel(model, "LinearSVR()")
     if not len(model.support_):
         remedy = f"Decrease epsilon={model.epsilon}" if isinstance(model, SVR) else "Increase nu or C"
         raise ConversionError(
@@ -262,6 +264,26 @@ def with_support_vectors(
             "transformer=StandardScaler())."
         )
     convert(scope, operator, container)
+
+
+@repair(OneClassSVM)
+def with_a_formula(convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
+    """Refuse a kernel that is a function or a matrix."""
+    _check_kernel(operator.raw_operator, "SGDOneClassSVM()")
+    convert(scope, operator, container)
+
+
+def _check_kernel(model: Any, linear: str) -> None:
+    """Refuse a kernel that is a function or a matrix; `linear` is the estimator that learns from its columns."""
+    if model.kernel == "precomputed":
+        raise ConversionError(
+            f"kernel='precomputed' has no formula in ONNX. The columns of the matrix are features: fit {linear} on it."
+        )
+    if callable(model.kernel):
+        raise ConversionError(
+            "The kernel is a Python function, which has no formula in ONNX. scikit-learn runs it in front: "
+            f"make_pipeline(FunctionTransformer(lambda X: kernel(X, rows)), {linear}), where rows are some rows of X."
+        )
 
 
 # ------------------------------------------------- estimators of several others
@@ -396,16 +418,71 @@ def classifiers_of_any_class(
 
 
 @repair(OneHotEncoder)
-def zeros_of_unknown(convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
-    """Write zeros for an unknown category, as for ``"ignore"``, if there are no infrequent ones that it would join."""
-    encoder = operator.raw_operator
-    some = encoder.min_frequency is not None or encoder.max_categories is not None
-    rare = some and any(names is not None for names in encoder.infrequent_categories_)
-    if encoder.handle_unknown in ("infrequent_if_exist", "warn") and not rare:
-        encoder = copy.copy(encoder)
-        encoder.handle_unknown = "ignore"
-    with replaced(operator, encoder):
-        convert(scope, operator, container)
+def categories_of_new_rows(
+    convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
+) -> None:
+    """Encode unknown categories as scikit-learn does: as infrequent, as zeros, or with an error."""
+    container = _OfKnownCategories(container, scope, operator)
+    convert(scope, operator, container)
+
+
+class _OfKnownCategories(Container):
+    """A container that completes the nodes of OneHotEncoder.
+
+    * skl2onnx casts floats to integers, so that 2.5 would be the category 2, and NaN any. Here they become an integer
+      that is no category.
+    * An unknown category has zeros or, in a column with infrequent ones, is one of them: every row that has no frequent
+      category is. skl2onnx adds the rare categories up, and raises an error for unknown ones.
+    """
+
+    def __init__(self, container: ModelComponentContainer, scope: Scope, operator: Operator):
+        super().__init__(container)
+        self._scope, self._takes_unknown = scope, operator.raw_operator.handle_unknown != "error"
+        self._joins_infrequent = self._takes_unknown and operator.raw_operator.handle_unknown != "ignore"
+        self._floats = {x.full_name for x in operator.inputs if type(x.type).__name__.startswith(("Float", "Double"))}
+        self._cast: dict[str, str] = {}
+        self._frequent = ""
+
+    def add_node(self, op_type: str, inputs: Any, outputs: Any, *args: Any, **attributes: Any) -> None:
+        """Add a node, or the nodes that replace it."""
+        first = inputs if isinstance(inputs, str) else inputs[0]
+        if op_type == "Gather" and first in self._floats:
+            self._floats.add(outputs)
+        if op_type == "Cast" and first in self._floats:
+            self._cast[outputs if isinstance(outputs, str) else outputs[0]] = first
+            return
+        if op_type == "OneHotEncoder":
+            attributes["zeros"] = int(self._takes_unknown)
+            if first in self._cast:
+                self._add_cast(first, np.asarray(attributes["cats_int64s"]))
+        if op_type == "Split":
+            self._frequent = outputs[0]
+        if op_type == "ReduceSum" and self._joins_infrequent:
+            known, one = self._scope.get_unique_variable_name("known"), self._name_of(1.0)
+            self._container.add_node("ReduceSum", [self._frequent, inputs[1]], known, *args, **attributes)
+            self._container.add_node("Sub", [one, known], outputs, name=self._scope.get_unique_operator_name("Sub"))
+            return
+        self._container.add_node(op_type, inputs, outputs, *args, **attributes)
+
+    def _add_cast(self, output: str, categories: np.ndarray) -> None:
+        """Cast a column to int64; what is no integer becomes one that is no category."""
+        x = self._cast[output]
+        other = np.setdiff1d(np.arange(len(categories) + 1), categories)[0]
+        whole, equal, known = (self._scope.get_unique_variable_name(name) for name in ("whole", "equal", "known"))
+        for op_type, operands, result in (
+            ("Floor", [x], whole),
+            ("Equal", [x, whole], equal),
+            ("Where", [equal, x, self._name_of(float(other))], known),
+        ):
+            self._container.add_node(op_type, operands, [result], name=self._scope.get_unique_operator_name(op_type))
+        name = self._scope.get_unique_operator_name("Cast")
+        self._container.add_node("Cast", [known], [output], name=name, to=TensorProto.INT64)
+
+    def _name_of(self, value: float) -> str:
+        """Add a scalar and return its name."""
+        name = self._scope.get_unique_variable_name("scalar")
+        self._container.add_initializer(name, TensorProto.FLOAT, [], [value])
+        return name
 
 
 @repair(OrdinalEncoder)
