@@ -6,6 +6,7 @@ import onnx.parser
 import pytest
 
 from onnxtrain import OrtGradientRegressor
+from onnxtrain.errors import ModelError
 from onnxtrain.runtime.session import run
 
 rng = np.random.default_rng(0)
@@ -102,3 +103,13 @@ def test_what_the_file_has_lost_is_named(case, recwarn):
     else:
         with pytest.warns(UserWarning, match=words):
             fitted(onx, y, max_iter=1)
+
+
+@pytest.mark.parametrize("producer, remedy", [("tf2onnx", "KERAS_BACKEND=jax"), ("", "so the file is not valid")])
+def test_an_operator_of_tensorflow_is_named_with_the_remedy(producer, remedy):
+    """As tf2onnx writes gelu: it knows no Erfc, and leaves it in the file."""
+    onx = network(
+        f"(float[n,{P}] X) => (float[n,{H}] Y) {{ h = MatMul(X, W) Y = Erfc(h) }}", producer, W=rng.normal(size=(P, H))
+    )
+    with pytest.raises(ModelError, match=f"ONNX has no operator Erfc .*{remedy}"):
+        OrtGradientRegressor(onx).fit(X[:, 0], Y)

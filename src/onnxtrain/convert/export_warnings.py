@@ -13,6 +13,7 @@ from onnxtrain import graph
 from onnxtrain.convert.boosted import lost_outputs
 from onnxtrain.convert.dynamo import MOVES, Module, Taken, held_by_module, holder_of, taken_by_nodes
 from onnxtrain.convert.fixed_values import are_even_steps, are_sines, may_be_constant, may_be_result
+from onnxtrain.convert.keras import WITH_JAX, is_of_keras
 from onnxtrain.convert.likely_buffers import factors_of_angles, factors_of_waves, likely_buffers
 from onnxtrain.convert.merged import ambiguous_copies, begins_so
 from onnxtrain.convert.padding import padding_rows
@@ -67,6 +68,8 @@ def remedy_of_faulty_file(onx: onnx.ModelProto, error: str) -> str:
     """Return the remedy for a file that its exporter wrote wrongly and that raised `error`; else ""."""
     if lost := lost_outputs(onx):
         return lost
+    if is_of_keras(onx) and "ONNX has no operator" in error:
+        return f"The exporter of Keras with TensorFlow kept it, and onnxruntime cannot run it either. {WITH_JAX}"
     if onx.producer_name != "pytorch" or "ShapeInferenceError" not in error or held_by_module(onx) or folded_from(onx):
         return ""
     return (

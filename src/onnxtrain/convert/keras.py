@@ -21,6 +21,13 @@ _INTERCEPT = {"Conv": 2, "ConvTranspose": 2, "Gemm": 2}
 _PRODUCTS = ("MatMul", *_INTERCEPT)
 
 
+#: How to export a model by the exporter of Keras with JAX, jax2onnx.
+WITH_JAX = (
+    "Save the model with model.save, load it with KERAS_BACKEND=jax, and use model(model.inputs); model.export(...) "
+    "there."
+)
+
+
 def is_of_keras(onx: onnx.ModelProto) -> bool:
     """Whether tf2onnx wrote a model."""
     return onx.producer_name == "tf2onnx"
@@ -79,8 +86,7 @@ def remarks_on_keras(onx: onnx.ModelProto, trained: Collection[str]) -> list[str
     if folded := [w for w in trained if w in normalized or _NORMALIZED.search(w)]:
         found.append(
             f"The exporter of Keras computed {_listed(folded)} from several weights, those of BatchNormalization among "
-            "them. The results are trained here, but Keras trains what they come from. To keep it, save the model with "
-            "model.save, load it with KERAS_BACKEND=jax, and use model(model.inputs); model.export(...) there."
+            f"them. The results are trained here, but Keras trains what they come from. To keep it: {WITH_JAX}"
         )
     products = [n.input[1] for n in nodes if n.op_type in _PRODUCTS and len(n.input) > 1 and n.input[1] in trained]
     if products and not _has_intercepts(nodes, trained):

@@ -71,6 +71,10 @@ def _raised(proto: onnx.ModelProto, found: int) -> onnx.ModelProto:
     try:
         converted = onnx.version_converter.convert_version(proto, OPSET)
     except Exception as e:  # the converter raises RuntimeError and its own ConvertError
+        if unknown := next((node for node in nodes_in(proto.graph.node) if _is_unknown(node)), None):
+            raise ModelError(
+                f"ONNX has no operator {unknown.op_type} (node {unknown.name!r}), so the file is not valid"
+            ) from e
         raise ModelError(f"Opset {found} cannot be converted to {OPSET}: {e}") from e
     if found < _PAD_WITH_TENSORS:
         _leave_out_zeros_of_pad(converted.graph)
@@ -80,6 +84,10 @@ def _raised(proto: onnx.ModelProto, found: int) -> onnx.ModelProto:
     assign(converted.graph.value_info, proto.graph.value_info)
     assign(converted.graph.output, proto.graph.output)
     return converted
+
+
+def _is_unknown(node: onnx.NodeProto) -> bool:
+    return not node.domain and not onnx.defs.has(node.op_type)
 
 
 def _keep_meaning(graph: onnx.GraphProto, found: int) -> None:
