@@ -90,6 +90,11 @@ BEHIND = {
     "selects an output": ("Y = Gather <axis = 1> (p, zero)", "Y[N,5]", (7, 3, 5)),
     "selects a position": ("t = Transpose <perm = [0,2,1]> (p)  Y = Gather <axis = 1> (t, zero)", "Y[N,1]", (7, 3)),
     "slices the outputs": ("Y = Slice(p, zeros, one, one)", "Y[N,1,5]", (7, 3, 5)),
+    "slices positions, along a reshaped axis": (
+        "a = Reshape(minus, one)  Y = Slice(p, zeros, one, a)",
+        "Y[N,1,1]",
+        (7, 3, 1),
+    ),
     "pools positions": ("q = GlobalAveragePool(p)  Y = Flatten(q)", "Y[N,1]", (7, 3)),
     "pools the outputs": ("t = Transpose <perm = [0,2,1]> (p)  Y = GlobalAveragePool(t)", "Y[N,5,1]", (7, 5, 3)),
     "joins all axes": ("Y = Reshape(p, minus)", "Y[M]", (7, 3, 5)),

@@ -336,11 +336,19 @@ def _axes_taken(node: ir.Node) -> range | list[int]:
     if node.op_type == "Gather":
         axes = [graph.attribute(node, "axis", 0)]
     elif node.op_type in _HAVE_AXES:
-        operand = graph.constant(dict(enumerate(node.inputs)).get(_HAVE_AXES[node.op_type]))
-        axes = graph.attribute(node, "axes", range(n_axes) if operand is None else operand.tolist())
+        operand = _listed(dict(enumerate(node.inputs)).get(_HAVE_AXES[node.op_type]))
+        axes = graph.attribute(node, "axes", range(n_axes) if operand is None else operand)
     else:
         axes = []
     return [i % n_axes for i in axes] if n_axes else []
+
+
+def _listed(value: ir.Value | None) -> list[int] | None:
+    """Return the axes that a value holds, which PyTorch's exporter may write as a reshaped constant."""
+    while (node := graph.made_by(value, "Identity", "Cast", "Reshape")) is not None:
+        value = node.inputs[0]
+    array = graph.constant(value)
+    return None if array is None else array.ravel().tolist()
 
 
 #: Operators that squeeze, average or select along given axes, and the operand that may give these.
