@@ -471,6 +471,7 @@ def test_labels_of_several_labels_and_of_margins():
     np.testing.assert_array_equal(run(onx, {"X": X})[0], hinge.predict(X))
 
 
+@pytest.mark.filterwarnings("ignore:y is from")  # the output is a probability
 def test_models_that_have_labels_or_cannot_have_them():
     X, scores = images()
     own = OrtGradientClassifier(max_iter=3).fit(X, scores.argmax(axis=1))

@@ -401,7 +401,7 @@ def test_labels_of_classes_are_integers_that_become_floats():
         (lambda op, t, p: np.multiply(p, t, where=p > 0), r"cannot use numpy\.multiply with __call__ \{'where'"),
         (lambda op, t, p: np.median(p, axis=1), r"cannot use numpy\.median here"),
         (lambda op, t, p: np.exp(p).numpy(), r"no attribute 'numpy'\..*tan, tanh\. For example: lambda"),
-        (lambda op, t, p: p.std(axis=1), "no attribute 'std'. A loss may use op"),
+        (lambda op, t, p: p.std(axis=1), "no attribute 'std'. Use x.mean"),
         (lambda op, t, p: p & 1, r"numpy\.bitwise_and requires conditions in a loss"),
         (lambda op, t, p: p * "2", "cannot compute with '2'"),
         (lambda op, t, p: p.astype(str), "Use bool, int or float"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import re
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +78,26 @@ _HOMES = {
 
 #: Names that other libraries give to functions and modules, and what to use instead.
 _REMEDIES = {
-    "callbacks": "Pass a function to fit: fit(X, y, callback=...)",
+    **dict.fromkeys(("Callback", "callbacks"), "Pass a function to fit: fit(X, y, callback=...)"),
+    **dict.fromkeys(
+        ("DataLoader", "Dataset"), "Pass arrays to fit, or rows in parts: onnxtrain.rows.from_files(files, read)"
+    ),
+    **dict.fromkeys(
+        ("LearningRateScheduler", "lr_scheduler"), "Set learning_rate, for example onnxtrain.optim.Cosine(0.1)"
+    ),
+    **dict.fromkeys(
+        ("Classifier", "NeuralNetClassifier"), "Use OrtGradientClassifier(model), with an ONNX model or an estimator"
+    ),
+    **dict.fromkeys(
+        ("Model", "Module", "NeuralNetRegressor", "OrtGradientEstimator", "Regressor"),
+        "Use OrtGradientRegressor(model) or OrtGradientClassifier(model), with an ONNX model or an estimator",
+    ),
+    **dict.fromkeys(("ModelCheckpoint", "checkpoint"), "Pass a file to fit: fit(X, y, checkpoint=path)"),
+    **dict.fromkeys(
+        ("GridSearchCV", "Pipeline", "cross_val_score", "make_pipeline", "train_test_split"),
+        "This is a name of scikit-learn",
+    ),
+    "ReduceLROnPlateau": "Set learning_rate='adaptive'",
     "datasets": "Use sklearn.datasets",
     "device": "Set device, a parameter of the estimators",
     "evaluate": "Use score(X, y) of a fitted estimator",
@@ -176,6 +196,8 @@ def _hint(name: str) -> str:
         return ". Run import onnxtrain.dask."
     if name in _REMEDIES:
         return f". {_REMEDIES[name]}."
+    if remedy := _of_other_library(name):
+        return remedy
     if name.startswith("from_"):
         return f". Did you mean onnxtrain.rows.{name}?"
     if name[0] == "_":
@@ -183,6 +205,27 @@ def _hint(name: str) -> str:
     near = [known for known in _HOMES if name[:4].isalpha() and known.startswith(name)]
     near = near[-1:] or difflib.get_close_matches(name, _HOMES, n=1)
     return f". Did you mean {near[0]!r}?" if near else f". Known: {', '.join(__all__)}."
+
+
+def _of_other_library(name: str) -> str:
+    """Return the end of a message about a name that other libraries give to a loss, a parameter or a method."""
+    if importlib.util.find_spec(f"{__name__}.{name}") is not None:
+        return ""  # Python is importing this module
+    arguments, attributes, losses = (
+        importlib.import_module(f"{__name__}.{module}") for module in ("arguments", "attributes", "losses.table")
+    )
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).casefold()  # EarlyStopping
+    if (ours := losses.SYNONYMS.get(words.replace("_", ""))) is not None:
+        return f". Set loss={ours!r}, a parameter of the estimators."
+    if words in attributes.OF_OTHERS:
+        return f". {attributes.OF_OTHERS[words]}."
+    if words in arguments._REMEDY_OF:
+        return f". {arguments._REMEDIES[arguments._REMEDY_OF[words]]}"
+    if hasattr(importlib.import_module(f"{__name__}.estimators").OrtGradientClassifier, name):
+        return f". Use {name}, an attribute of a fitted estimator."
+    if (ours := words if words in arguments._SYNONYMS else arguments.synonym(words)) is not None:
+        return f". Set {ours}, a parameter of the estimators."
+    return ""
 
 
 def __dir__() -> list[str]:

@@ -15,7 +15,8 @@ from types import MethodType
 from typing import Any, ParamSpec, Self, TypeVar
 
 from onnxtrain.cache import table
-from onnxtrain.errors import ArgumentTypeError, ParameterError
+from onnxtrain.dialects import for_table
+from onnxtrain.errors import ArgumentTypeError, OnnxTrainError, ParameterError
 from onnxtrain.registry import did_you_mean
 
 P = ParamSpec("P")
@@ -414,7 +415,11 @@ def names_its_arguments(method: Callable[P, R]) -> Callable[P, R]:
                 raise ArgumentTypeError(_wrong_call(owner, method.__name__, signature, n_given, kwargs))
         if n_given == 3 and args[2] is args[3] is not None:
             raise ArgumentTypeError(_twice(args[0], method.__name__, signature))
-        return method(*args, **kwargs)
+        try:
+            return method(*args, **kwargs)
+        except OnnxTrainError as e:
+            e.args = (for_table(str(e), args[1] if n_given else kwargs.get("X")),)
+            raise
 
     return checked
 

@@ -89,6 +89,7 @@ _REMEDIES = {
     "Use partial_fit(X, y) for an epoch of training, or gradient(X, y) for the gradient of the loss": "backward",
     "Use partial_fit(X, y)": "train_on_batch",
     "Use partial_fit(X, y), which takes the steps of an epoch": "step train_epoch train_step training_step update",
+    "Use WeightsDisplay.from_estimator(model)": "plot_coef plot_weights weights_histogram",
     "Use predict(X)": "forward inference predict_classes predict_generator predict_on_batch predict_step",
     "Use predict(X), or embed(X, output) for a value inside the model": "apply encode fit_transform transform",
     "Use predict(X), or onnxruntime.InferenceSession with the file of get_trained_onnx(path=...)": "run",
@@ -135,6 +136,16 @@ class NamesItsAttributes:
             hint = self._remedies.get(name) or did_you_mean(name, _public(self))
             said = f"{type(self).__name__} has no attribute {name!r}. {hint}"
         raise AttributeError(said, name=name, obj=self)
+
+
+class NamesItsConstructors(type):
+    """The type of a class whose unknown class attributes, such as a constructor of another class, raise with a hint."""
+
+    def __getattr__(cls, name: str) -> NoReturn:
+        said = f"type object {cls.__name__!r} has no attribute {name!r}"
+        if name.startswith("from_"):
+            said = f"{cls.__name__} has no {name}. Use {cls.__name__}.from_estimator(model), with a fitted model."
+        raise AttributeError(said, name=name, obj=cls)
 
 
 class HasNoItems(NamesItsAttributes):

@@ -28,7 +28,7 @@ from scipy.optimize import isotonic_regression
 from onnxtrain import graph
 from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.attributes import NamesItsAttributes
-from onnxtrain.errors import ArgumentTypeError, FileError, ParameterError, printable
+from onnxtrain.errors import FileError, ParameterError, check_path, printable
 
 #: The stages of boxes for values that no node computes, and for outputs of the graph.
 INPUT, WEIGHT, OUTPUT = "input", "weight", "output"
@@ -452,8 +452,7 @@ class Picture(NamesItsAttributes):
         FileError
             The file cannot be written.
         """
-        if not isinstance(path, (str, os.PathLike)):
-            raise ArgumentTypeError(f"path must be a file path, got {path!r:.80}.")
+        check_path(path, remedy=" Pass a name such as 'graph.svg'.")
         if Path(path).suffix.lower() in _OTHER_FORMATS:
             raise ParameterError(
                 f"The drawing is an SVG, got the file name {os.fspath(path)!r}. Name the file "

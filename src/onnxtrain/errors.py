@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 import numbers
+import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator
@@ -321,6 +323,19 @@ if not TYPE_CHECKING:
 def as_number(value: object) -> float:
     """Return a number as a float, and NaN for anything else, including bools."""
     return float(value) if isinstance(value, numbers.Real) and not isinstance(value, bool) else math.nan
+
+
+def check_path(path: object, name: str = "path", remedy: str = " Pass a name such as 'model.onnx'.") -> None:
+    """Raise an ArgumentTypeError unless `path` is the path of a file."""
+    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path) or "\0" in os.fsdecode(path):
+        raise ArgumentTypeError(f"{name} must be a file path, got {path!r:.80}.{remedy}")
+
+
+def unquoted(value: object) -> str:
+    """Return the end of a message about a number, a bool or None that is given as a string; empty for other values."""
+    if isinstance(value, str) and re.fullmatch(r"[-+]?\d*\.?\d+(e[-+]?\d+)?|True|False|None", value, re.IGNORECASE):
+        return f" Pass it without quotes: {value}."
+    return ""
 
 
 def printable(text: str) -> str:

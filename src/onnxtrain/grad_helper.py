@@ -19,7 +19,7 @@ from onnxtrain.autodiff import backpropagate
 from onnxtrain.autodiff.broadcast import expand_like, scalar_like, with_shape_of, zeros_like
 from onnxtrain.autodiff.expand import expand_functions
 from onnxtrain.autodiff.simplify import simplify
-from onnxtrain.errors import ArgumentTypeError, DataError, ModelError, ParameterError, WeightError
+from onnxtrain.errors import ArgumentTypeError, DataError, ModelError, ParameterError, WeightError, check_path
 from onnxtrain.graph import Op
 from onnxtrain.registry import did_you_mean
 
@@ -146,8 +146,7 @@ def onnx_derivative(
     if verbose:
         print(f"[onnx_derivative] {len(proto.graph.node)} nodes became {len(result.graph.node)}")
     if path_name is not None:
-        if not isinstance(path_name, (str, os.PathLike)):
-            raise ArgumentTypeError(f"path_name must be a file path, got {path_name!r:.80}.")
+        check_path(path_name, "path_name")
         graphs.write_model(result, path_name, {})
     return result
 

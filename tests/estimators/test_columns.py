@@ -250,7 +250,5 @@ def test_a_category_unknown_to_an_ordinal_encoder_is_an_error(value):
     assert tuned.onnx_status_["columntransformer"] == "ONNX"
     np.testing.assert_allclose(tuned.predict(rows), fitted.predict(rows), atol=1e-2)
     other = rows.assign(**{name: [value, *[known] * 39]})
-    with pytest.raises(
-        DataError, match=r"OrdinalEncoder\(handle_unknown='use_encoded_value', unknown_value=-1\) takes"
-    ):
+    with pytest.raises(DataError, match=r"OrdinalEncoder\(handle_unknown='use_encoded_value', unknown_value=-1\), or"):
         tuned.predict(other)

@@ -782,6 +782,7 @@ LACKING = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:y is from")  # a network ends in Tanh
 @pytest.mark.filterwarnings("ignore:.*max_iter")
 @pytest.mark.parametrize("name", LACKING)
 def test_what_the_exporter_left_out_is_named(name):

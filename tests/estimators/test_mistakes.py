@@ -11,9 +11,11 @@ import subprocess
 import sys
 import tempfile
 import warnings
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import ClassVar
 
+import dask
 import joblib
 import numpy as np
 import onnx
@@ -827,7 +829,7 @@ MORE_CALLS = [
     (
         lambda _: R(loss=mean_absolute_error).fit(X, y),
         LossError,
-        "called with (op, y_true, y_pred): too many positional arguments. Did you mean 'absolute_error'?",
+        "got mean_absolute_error of sklearn. Pass loss='absolute_error'.",
     ),
     (
         lambda _: R(loss=lambda a, b: a - b).fit(X, y),
@@ -1344,7 +1346,7 @@ FURTHER_CALLS = [
     (
         lambda _: R(loss=make_scorer(mean_absolute_error)).fit(X, y),
         LossError,
-        "response_method='predict')\" failed when it was called with (op, y_true, y_pred): ",
+        "got make_scorer(mean_absolute_error, response_method='predict') of sklearn. Write it as a function of the graph",
     ),
     (lambda _: onnxtrain.loss(3)(len), ParameterError, "The name of a loss must be a string, got 3."),
     (
@@ -2382,9 +2384,9 @@ THIRD_HOUR = [
     (
         lambda _: R().fit(pd.DataFrame({"a": ["1,5", "2"] * 10}), RENT),
         DataError,
-        "a comma or a percent sign as strings in 'a'. Convert them, for example X['a'].str.rstrip(' %').str.replace(',',",
+        "in 'a', such as '1,5'. Convert them: X['a'].str.replace('[^0-9,-]', '', regex=True).str.replace(',', '.').astype(f",
     ),
-    (lambda _: R().fit(pd.DataFrame({"a": ["5%", "2%"] * 10}), RENT), DataError, "a percent sign as strings in 'a'."),
+    (lambda _: R().fit(pd.DataFrame({"a": ["5%", "2%"] * 10}), RENT), DataError, "as strings in 'a', such as '5%'."),
     (lambda _: R().fit(TABLE, ("area",)), DataError, "y contains column names. Pass y=X['area'], and X without them."),
     (lambda r: r.merge_and_unload(), AttributeError, "Use get_trained_onnx(), which merges the factors of LoRA into"),
     (
@@ -2419,7 +2421,7 @@ FOURTH_HOUR = [
     (
         lambda _: R().fit(pd.DataFrame({"a": ["1,000", "2,500"] * 5}), range(10)),
         DataError,
-        "X contains numbers with commas between the thousands as strings in 'a'. Convert them: X['a'].str.replace(',', '')",
+        "X contains numbers with units or commas as strings in 'a', such as '1,000'. Convert them: X['a'].str.replace('[^0-9.-]",
     ),
     (
         lambda _: R().fit(X, ["1"] * 442),
@@ -2645,7 +2647,227 @@ FOURTH_HOUR = [
     (lambda _: onnxtrain.set_seed(0), AttributeError, "Set random_state, a parameter of the estimators"),
 ]
 
-ALL_CALLS = CALLS + MORE_CALLS + LAST_CALLS + FURTHER_CALLS + OTHER_KINDS + SECOND_HOUR + THIRD_HOUR + FOURTH_HOUR
+
+def nested():
+    return lambda op, y, p: abs(y - p)
+
+
+class NoOptimizer:
+    """A class that a user registers as an optimizer, although it is none."""
+
+
+#: Searches, files, names of other libraries, numbers as strings, losses of other libraries and of users.
+FIFTH_HOUR = [
+    (
+        lambda _: R(SCALED).set_params(estimator__C=3),
+        ParameterError,
+        "has no parameter 'C'. Did you mean 'estimator__logisticregression__C'?",
+    ),
+    (
+        lambda _: C(SCALED).set_params(estimator__logisticregression__c=3),
+        ParameterError,
+        "'estimator__logisticregression__C'?",
+    ),
+    (
+        lambda _: GridSearchCV(R(), {"l2": [0]}, cv=2, error_score="raise").fit(X, y, checkpoint="fit.onnx"),
+        ParameterError,
+        "checkpoint='fit.onnx' would be one file for all fits of a search or cross-validation. Leave it out",
+    ),
+    (
+        lambda _: pickle.dumps(R(loss=lambda op, y, p: abs(y - p))),
+        ExportError,
+        "pickle stores functions by name, but loss=<function <lambda>",
+    ),
+    (lambda _: joblib.dump(R(loss=nested()), io.BytesIO()), ExportError, "Define it with def at the top of a module"),
+    (
+        lambda _: pickle.dumps(R(make_pipeline(FunctionTransformer(lambda x: x), Ridge()))),
+        ExportError,
+        "but estimator__functiontransformer__func=<function",
+    ),
+    (
+        lambda _: R(MLPRegressor((5,))).fit(X, y),
+        ParameterError,
+        "Got (5,) instead. A value by position is loss. Pass others by name, such as MLPRegressor(hidden_layer_sizes=...).",
+    ),
+    (lambda _: R(make_pipeline(StandardScaler(), Ridge("1"))).fit(X, y), ParameterError, "Pass it without quotes: 1."),
+    (
+        lambda _: R(make_pipeline(StandardScaler(), Ridge(), 10)).fit(X, y),
+        ParameterError,
+        "A step of the pipeline is 10, and not an estimator.",
+    ),
+    (lambda _: onnxtrain.EarlyStopping, AttributeError, "Set early_stopping, a parameter of the estimators."),
+    (lambda _: onnxtrain.ModelCheckpoint, AttributeError, "Pass a file to fit: fit(X, y, checkpoint=path)."),
+    (lambda _: onnxtrain.plot_loss, AttributeError, "Use LossCurveDisplay.from_estimator(model)."),
+    (lambda _: onnxtrain.CrossEntropyLoss, AttributeError, "Set loss='log', a parameter of the estimators."),
+    (
+        lambda _: onnxtrain.gradient_checkpointing,
+        AttributeError,
+        "accumulate=... with a smaller batch_size saves memory.",
+    ),
+    (lambda _: onnxtrain.embed, AttributeError, "Use embed, an attribute of a fitted estimator."),
+    (lambda _: onnxtrain.DataLoader, AttributeError, "or rows in parts: onnxtrain.rows.from_files(files, read)."),
+    (lambda _: LossCurveDisplay.from_predictions(y, y), AttributeError, "Use LossCurveDisplay.from_estimator(model)"),
+    (lambda _: WeightsDisplay.other, AttributeError, "type object 'WeightsDisplay' has no attribute 'other'"),
+    (lambda _: R(clip_norm="1").fit(X, y), ParameterError, "Got '1' instead. Pass it without quotes: 1."),
+    (lambda _: R(early_stopping="True").fit(X, y), ParameterError, "Got 'True' instead. Pass it without quotes: True."),
+    (
+        lambda _: R(n_iter_no_change="None").fit(X, y),
+        ParameterError,
+        "Got 'None' instead. To never stop early, set tol=0",
+    ),
+    (lambda _: R(loss_params="1").fit(X, y), ParameterError, "Got '1' instead. Pass a mapping from names to values"),
+    (
+        lambda _: C(class_weight={0: "1"}).fit(IRIS, SPECIES),
+        ParameterError,
+        "got '1' for 0. Pass it without quotes: 1.",
+    ),
+    (lambda _: R(loss="huber", loss_params={"delta": "1"}).fit(X, y), LossError, "Pass it without quotes: 1."),
+    (
+        lambda _: SGD(momentum="0.9").slot_names and R(solver=SGD(momentum="0.9")).fit(X, y),
+        OptimizerError,
+        "quotes: 0.9.",
+    ),
+    (lambda _: R().fit(X, y, checkpoint="fit.onnx", every="2"), ParameterError, "Pass it without quotes: 2."),
+    (lambda _: R(TWO_COLUMNS, pad={"X": "0"}).fit(PAIR, RENT), ParameterError, "Pass it without quotes: 0."),
+    (
+        lambda _: rows.Parts(rows.from_files([1], read=len), open_parts="8"),
+        ParameterError,
+        "Pass it without quotes: 8.",
+    ),
+    (
+        lambda _: C(NETWORK, weights_to_train=LoRA(rank=10**9)).fit(IRIS, SPECIES),
+        ParameterError,
+        "in the range [1, 16384]. Got 1000000000 instead. The default of LoRA is rank=8.",
+    ),
+    (lambda _: C(NETWORK, weights_to_train=LoRA(merge="no")).fit(IRIS, SPECIES), ParameterError, "Pass True or False."),
+    (
+        lambda r: onnxtrain.save(r, "a\0b"),
+        ArgumentTypeError,
+        "path must be a file path, got 'a\\x00b'. Pass a name such as",
+    ),
+    (lambda _: onnxtrain.load("a\0b"), ArgumentTypeError, "got 'a\\x00b'. Pass the path given to save."),
+    (lambda r: r.get_trained_onnx(path="a\0b"), ArgumentTypeError, "path must be a file path"),
+    (lambda r: r.export_training_step("a\0b"), ArgumentTypeError, "folder must be the path of a folder"),
+    (lambda r: plot_graph(r).save("a\0b.svg"), ArgumentTypeError, "Pass a name such as 'graph.svg'."),
+    (lambda _: R().fit(X, y, checkpoint="a\0b"), ParameterError, "such as 'fit.onnx', got 'a\\x00b'."),
+    (lambda _: R(Ridge()).fit(X, 1e200 * y), DataError, "y contains numbers that are too large for float32. Divide y"),
+    (
+        lambda _: R().fit([[1.0, 2.0]] * 20, list(RENT[:9])),
+        DataError,
+        "X has 20 rows, y has 9. Pass one target per row",
+    ),
+    (lambda _: C(TEXTS).fit(WORDS, [0, 1] * 4), DataError, "X has 20 rows, y has 8. Pass one target per row"),
+    (
+        lambda _: R().fit(rows.from_files([1], lambda _: (X, y[:9]))),
+        DataError,
+        "but has 442 in X and 9 in y. read(0) must return as many rows of X as of y",
+    ),
+    (
+        lambda _: R().fit(dask.delayed(X), y),
+        DataError,
+        "X is a Delayed, whose value is not known yet. Pass X.compute().",
+    ),
+    (lambda r: r.predict(Future()), DataError, "X is a Future, whose value is not known yet. Pass X.result()."),
+    (
+        lambda _: R().fit(X, dask.delayed(y)),
+        DataError,
+        "y is a Delayed, whose value is not known yet. Pass y.compute().",
+    ),
+    (lambda _: C().partial_fit(IRIS, SPECIES, classes=3), DataError, "got 3. Pass classes=numpy.unique(y)."),
+    (
+        lambda _: onnxtrain.average_states([]),
+        DataError,
+        "no state to average. Pass a list of states: average_states([a,",
+    ),
+    (
+        lambda _: R(max_iter=1).fit(X, y, callback=lambda info: info.weights["coef"].fill(0)),
+        ParameterError,
+        "callback changed an array of info.weights, which training continues from. Change a copy: info.weights[name].c",
+    ),
+    (
+        lambda _: R(make_pipeline(StandardScaler(), Ridge())).fit(
+            TABLE[["area"]].assign(b=RENT), RENT, X_val=TABLE[["area"]].assign(b=RENT)[["b", "area"]], y_val=RENT
+        ),
+        DataError,
+        "Pass X_val[X.columns], which has the columns in that order.",
+    ),
+    (
+        lambda _: C(MLPClassifier(), class_weight={0: 1, 1: 2}).fit(IRIS, np.eye(3, dtype=int)[SPECIES]),
+        DataError,
+        "should be a list of dicts, or the string 'balanced'. For example: class_weight=[{0: 1.0, 1: 2.0}] * y.shape[1].",
+    ),
+    (
+        lambda _: C(PIXELS).fit(np.ones((20, 3, 8, 8)), np.ones((20, 3), int)),
+        DataError,
+        "needs a score. Set head='new' to give an ONN",
+    ),
+    (
+        lambda _: onnxtrain.loss("of_user", prediction="logits"),
+        ParameterError,
+        "one of 'output', 'log_mean', 'scores', 'lik",
+    ),
+    (
+        lambda _: onnxtrain.optim.optimizer("of_user")(NoOptimizer),
+        OptimizerError,
+        "must be a class derived from Optimizer",
+    ),
+    (
+        lambda _: R(solver=lambda w, dw: w - dw).fit(X, y),
+        OptimizerError,
+        "derive a class from onnxtrain.optim.Optimizer.",
+    ),
+    (lambda _: R(device=None).fit(X, y), DeviceError, "Did you mean 'auto'?"),
+    (
+        lambda _: own(lambda op, y, p: op.ReduceMean((y - p) ** 2)).fit(X, y),
+        LossError,
+        "Leave out the mean or the sum over the rows; the objective is the mean of these values. To reduce outputs only,",
+    ),
+    (
+        lambda _: own(lambda op, y, p: op.square(y - p)).fit(X, y),
+        LossError,
+        "Use numpy.square, which takes values of the",
+    ),
+    (
+        lambda _: own(lambda op, y, p: op.reduce_mean(y - p)).fit(X, y),
+        LossError,
+        "Use x.mean(axis=1, keepdims=True); the obj",
+    ),
+    (
+        lambda _: own(lambda op, y, p: abs(y - p).ravel()).fit(X, y),
+        LossError,
+        "Keep the last axis: a loss returns one column",
+    ),
+    (
+        lambda _: own(lambda op, y, p: np.linalg.norm(y - p)).fit(X, y),
+        LossError,
+        "Use numpy.sqrt((x * x).sum(axis=1, keepdims",
+    ),
+    (
+        lambda _: own(lambda op, y, p: abs(y - p) * "2").fit(X, y),
+        LossError,
+        "compute with '2'. Pass it without quotes: 2.",
+    ),
+    (
+        lambda _: C(MLP, loss=lambda op, y, p: ((y - p) ** 2).sum(axis=1, keepdims=True)).fit(IRIS, SPECIES),
+        LossError,
+        "For an indicator matrix of the classes, use numpy.arange(3) == y_true.",
+    ),
+    (
+        lambda _: C(MLP, loss=lambda op, y, p: -p[:, y]).fit(IRIS, SPECIES),
+        LossError,
+        "The score of the class of each row is (y_pred * (numpy.arange(n_classes) == y_true)).sum(axis=1, keepdims=True).",
+    ),
+    (
+        lambda _: OrtGradientForwardBackward(TWO),
+        WeightError,
+        "initializers: []. Pass a model with weights, initializers of its graph.",
+    ),
+]
+
+ALL_CALLS = [
+    *(CALLS + MORE_CALLS + LAST_CALLS + FURTHER_CALLS + OTHER_KINDS),
+    *(SECOND_HOUR + THIRD_HOUR + FOURTH_HOUR + FIFTH_HOUR),
+]
 
 
 @pytest.mark.parametrize("call, error, message", ALL_CALLS, ids=[row[2][:60] for row in ALL_CALLS])
@@ -2994,6 +3216,28 @@ def own(function):
 def test_what_is_probably_meant_otherwise_is_warned_of(call, message):
     with pytest.warns(UserWarning, match=re.escape(message)):
         call()
+
+
+def test_functions_without_a_name_can_be_copied():
+    estimator = R(loss=nested(), max_iter=1).fit(X, y)
+    assert np.array_equal(copy.deepcopy(estimator).predict(X), estimator.predict(X))
+
+
+def test_the_score_of_the_class_of_each_row_as_the_message_computes_it():
+    def log(op, y_true, y_pred):
+        of_class = (y_pred * (np.arange(3) == y_true)).sum(axis=1, keepdims=True)
+        return np.log(np.exp(y_pred).sum(axis=1, keepdims=True)) - of_class
+
+    own, known = (C(MLP, loss=loss, max_iter=1, random_state=0).fit(IRIS, SPECIES) for loss in (log, "log"))
+    assert own.loss_curve_ == pytest.approx(known.loss_curve_, rel=1e-5)
+
+
+@pytest.mark.parametrize("rate, warns", [(1e-10, True), (1e-3, False)])
+def test_a_learning_rate_below_the_resolution_of_float32_is_warned_of(rate, warns):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        R(Ridge().fit(X, y), learning_rate=rate, max_iter=3).fit(X, y)
+    assert any("The weights changed by less than 1e-07 of their size" in str(w.message) for w in found) == warns
 
 
 def test_what_is_meant_is_not_warned_of():

@@ -8,6 +8,7 @@ import onnx
 import onnx.parser
 import pandas as pd
 import pytest
+import scipy.sparse
 
 from onnxtrain import (
     Inputs,
@@ -98,6 +99,22 @@ DEEP.graph.node.extend(
     onnx.helper.make_node("MatMul", [f"y{i}", name], [f"y{i + 1}"]) for i, name in enumerate(QUERIES)
 )
 DEEP.graph.initializer.extend(onnx.numpy_helper.from_array(np.eye(2, dtype=np.float32), name) for name in QUERIES)
+
+#: Networks whose predictions are bounded, and one whose last weights scale a bounded value.
+BETWEEN, POSITIVE, AFTER = (
+    onnx_model(f"(float[n, 2] X) => (float[n, 1] Y) <float[2, 1] W = {{1, 2}}, float[1, 1] V = {{1}}> {{ {nodes} }}")
+    for nodes in (
+        "z = MatMul(X, W) Y = Sigmoid(z)",
+        "z = MatMul(X, W) Y = Relu(z)",
+        "z = MatMul(X, W) s = Tanh(z) Y = MatMul(s, V)",
+    )
+)
+LINEAR_ROWS = np.random.default_rng(0).normal(size=(20, 2))
+#: Scores of the next token for texts of three tokens.
+OF_THREE = onnx_model(
+    "(int64[n, 3] ids) => (float[n, 3, 5] Y) <float[5, 2] E = {1, 2, 3, 4, 5, 6, 1, 2, 3, 4}, "
+    "float[2, 5] W = {1, 2, 3, 4, 5, 6, 7, 8, 9, 0}> { g = Gather(E, ids) Y = MatMul(g, W) }"
+)
 
 LINE = onnx_model("(float[n, 2] X) => (float[n, 1] Y) <float[2, 1] W = {1, 2}> { Y = MatMul(X, W) }")
 
@@ -361,6 +378,43 @@ CALLS = [
     ),
     # labels
     (
+        lambda: C(READER).fit(TOKENS, np.where(VALUES < 2, -1, KINDS)),
+        DataError,
+        "y has the label -1, but the model has 3 classes: -1, 0, 1, 2. Leave out rows without a label: known = y != -1",
+    ),
+    (lambda: C(WRITER).fit(IDS, np.where(IDS == 1, 255, IDS)), DataError, "positions to ignore, set ignore_index=255."),
+    (
+        lambda: C(OF_THREE).fit(IDS[:, [0, 1, 2, 2]], IDS[:, [0, 1, 2, 2]]),
+        DataError,
+        "X has 4 features, but the model takes 3. Pad or cut the texts to 3 tokens, or export the model with a variable",
+    ),
+    (
+        lambda: C(OF_THREE).fit(IDS, IDS[:, 1:]),
+        DataError,
+        "the last position has none: numpy.pad(y, [(0, 0), (0, 1)], con",
+    ),
+    (
+        lambda: C(WRITER).fit(IDS / 2, IDS),
+        DataError,
+        "X must contain int64 values, got 0.5 in row 0. Values are not rounded or clipped. Token ids and other indices are "
+        "integers. To cut off the fractions, pass X.astype(numpy.int64).",
+    ),
+    (
+        lambda: C(READER).fit({**TOKENS, "input_ids": np.full((20, 3), np.nan)}, KINDS),
+        DataError,
+        "got nan in row 0. Values are not rounded or clipped. Token ids and other indices are integers. Fill missing values",
+    ),
+    (
+        lambda: C(PIXELS).fit(scipy.sparse.csr_matrix(IMAGES.reshape(20, -1)), PAIRS),
+        DataError,
+        "X.toarray().reshape(-1, 3, 8, 8).",
+    ),
+    (
+        lambda: C(READER, batch_axis={"input_ids": 5}).fit(TOKENS, KINDS),
+        ParameterError,
+        "is not an axis of the input, which has 2 axes. The first is 0.",
+    ),
+    (
         lambda: C(READER).fit(TOKENS, np.where(VALUES < 2, -100, KINDS)),
         DataError,
         "y has the label -100, but the model has 3 classes: -100, 0, 1, 2. Leave out rows without a label: known =",
@@ -462,7 +516,7 @@ CALLS = [
     (
         lambda: R(LINE, loss=lambda op, t, p: op.Square(op.Sub(p, t))).fit(IDS[:, :2], VALUES),
         ModelError,
-        "ONNX has no operator 'Square'. Did you mean 'Pow'? ",
+        "ONNX has no operator 'Square'. Use op.Mul(x, x). ",
     ),
     (
         lambda: R(LINE, loss=lambda op, t, p: op.abs(op.Sub(p, t))).fit(IDS[:, :2], VALUES),
@@ -532,12 +586,26 @@ def test_the_answer_says_what_was_found_and_what_to_do(call, error, message):
             lambda: C(CERTAIN, max_iter=0).fit(255 * IMAGES, PAIRS),
             "The model is certain of a class in most rows, with scores that differ by ",
         ),
+        (
+            lambda: R(BETWEEN, max_iter=1).fit(LINEAR_ROWS, 10 * VALUES),
+            "y is from 0 to 190, but the output 'Y' of the model is always from 0 to 1, so it cannot predict 95% of them.",
+        ),
+        (
+            lambda: R(POSITIVE, max_iter=1).fit(LINEAR_ROWS, VALUES - 10),
+            "the output 'Y' of the model is always from 0 to inf, so it cannot predict 50% of them. Pass a model without "
+            "its last activation, or scaled targets, such as y - y.min().",
+        ),
     ],
-    ids=["mask", "swapped", "tokens", "columns", "added", "divided", "normalized", "certain"],
+    ids=["mask", "swapped", "tokens", "columns", "added", "divided", "normalized", "certain", "sigmoid", "relu"],
 )
 def test_what_is_probably_meant_otherwise_is_warned_of(call, message):
     with pytest.warns(UserWarning, match=re.escape(message)):
         call()
+
+
+def test_targets_that_a_model_can_predict_are_not_warned_of():
+    R(BETWEEN, max_iter=1).fit(LINEAR_ROWS, VALUES / 19)
+    R(AFTER, max_iter=1).fit(LINEAR_ROWS, 10 * VALUES)  # the weights after Tanh are trained
 
 
 def test_what_is_meant_is_not_warned_of():

@@ -290,7 +290,9 @@ def _told(name: str, axis: Any, shape: Shape | None) -> int | None:
     rank = 1 if shape is None else len(shape)
     if not isinstance(axis, Integral) or isinstance(axis, bool) or not -rank <= int(axis) < rank:
         axes = "unknown shape" if shape is None else f"{rank} axes"
-        raise ParameterError(f"batch_axis={{{name!r}: {axis!r}}} is not an axis of the input, which has {axes}.")
+        raise ParameterError(
+            f"batch_axis={{{name!r}: {axis!r}}} is not an axis of the input, which has {axes}. The first is 0."
+        )
     return int(axis) % rank
 
 

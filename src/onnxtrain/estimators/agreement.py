@@ -37,6 +37,7 @@ from onnxtrain.estimators.original import answers_of_onnx, computes_in_halves, i
 from onnxtrain.estimators.protocols import Features, take
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.losses.link import Link
+from onnxtrain.losses.outputs import NEXT_TOKEN
 from onnxtrain.training.data import dense
 from onnxtrain.training.objective import multiplications
 
@@ -206,20 +207,11 @@ def _with_room(model: TrainedModel, X: Features, target: tuple[int, ...]) -> Fea
     if positions != target:
         raise DataError(
             f"The labels of a row must have shape {positions}, because the output {output!r} has shape {one} for one "
-            f"row of X, but a row of y has shape {target}.{_of_next_token(positions, target)}"
+            f"row of X, but a row of y has shape {target}."
+            f"{NEXT_TOKEN if len(positions) == 1 and target == (positions[0] - 1,) else ''}"
         )
     n_rows = int(np.clip(_ELEMENTS // max(math.prod(one), 1), 1, _ROWS))
     return take(X, spread(count_rows(X), n_rows))
-
-
-def _of_next_token(positions: tuple[int, ...], target: tuple[int, ...]) -> str:
-    """Return the remedy for the labels of a language model that were shifted without a label for the last token."""
-    if len(positions) != 1 or target != (positions[0] - 1,):
-        return ""
-    return (
-        " For the next token as label, the last position has none: numpy.pad(y, [(0, 0), (0, 1)], "
-        "constant_values=-100)."
-    )
 
 
 def _compare_start(model: TrainedModel, X: Features, decoder: LabelDecoder | None, how: Hashable) -> _Verdict:

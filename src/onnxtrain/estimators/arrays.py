@@ -11,7 +11,7 @@ from typing import Any, TypeGuard
 import numpy as np
 import scipy.sparse
 
-from onnxtrain.errors import DataError, ParameterError, warn
+from onnxtrain.errors import DataError, ParameterError, unquoted, warn
 from onnxtrain.registry import did_you_mean
 
 #: The number of elements of a memory map that are examined at a time.
@@ -103,7 +103,7 @@ def as_padding(pad: Mapping[str, float] | None, types: Mapping[str, str]) -> dic
         if dtype.kind in "OSU":
             raise ParameterError(f"pad contains {name!r}, an input of strings, but rows are padded with a number.")
         if not isinstance(fill, Real):
-            raise ParameterError(f"The values of pad must be numbers, got {{{name!r}: {fill!r}}}.")
+            raise ParameterError(f"The values of pad must be numbers, got {{{name!r}: {fill!r}}}.{unquoted(fill)}")
         if name in ATTENTION_MASKS and fill:
             raise ParameterError(
                 f"pad={{{name!r}: {fill!r}}} lets padding count. Leave it out: masks are padded with 0."
@@ -345,8 +345,14 @@ def _cast_exactly(values: np.ndarray, dtype: np.dtype, name: str, first: int = 0
     different = np.argwhere(values != converted)
     if len(different):
         place = tuple(different[0])
+        found = values[place]
+        remedy = f"To cut off the fractions, pass {name}.astype(numpy.{dtype})."
+        if not np.isfinite(found):
+            remedy = f"Fill missing values, for example numpy.nan_to_num({name})."
+        elif found == np.floor(found):
+            remedy = "Pass numbers in the range of this type."
         raise DataError(
-            f"{name} must contain {dtype} values, got {values[place]} in row {first + place[0]}. Values are not "
-            "rounded or clipped."
+            f"{name} must contain {dtype} values, got {found} in row {first + place[0]}. Values are not rounded or "
+            f"clipped. Token ids and other indices are integers. {remedy}"
         )
     return converted

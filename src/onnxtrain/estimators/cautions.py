@@ -6,6 +6,7 @@ not fit the predictions.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -343,6 +344,29 @@ def warn_of_means(model: TrainedModel, X: Features) -> None:
             f"loss={objective.loss!r} interprets the output {read.output!r} as a mean, but it is zero or negative in "
             f"{n_rows} of {len(means)} rows, which have no gradient. Use a model with positive predictions: "
             "PoissonRegressor, GammaRegressor, TweedieRegressor, or a network that ends in Exp or Softplus."
+        )
+
+
+#: The share of the range of the output, or of the spread of y, by which targets may lie outside.
+_OUTSIDE = 0.1
+
+
+def warn_of_range(model: TrainedModel, y: np.ndarray) -> None:
+    """Warn of numbers that the last activation of an ONNX model, such as Sigmoid, excludes as predictions."""
+    if model.source.original is None or model.objective.classifies or is_part_of_more():
+        return
+    onx = graph.load(model.objective.model)  # its weights are inputs, and may have any values
+    output = next(v for node in onx.graph for v in node.outputs if v.name == model.source.model.output)
+    known = range_of(output)
+    bounded = math.isfinite(known.high - known.low)
+    tolerance = _OUTSIDE * (known.high - known.low if bounded else float(np.nanstd(y)))
+    outside = (y < known.low - tolerance) | (y > known.high + tolerance)
+    if outside.any():
+        scaled = "MinMaxScaler().fit_transform(y.reshape(-1, 1))" if bounded else "y - y.min()"
+        warn(
+            f"y is from {np.nanmin(y):.3g} to {np.nanmax(y):.3g}, but the output {output.name!r} of the model is "
+            f"always from {known.low:.3g} to {known.high:.3g}, so it cannot predict {outside.mean():.0%} of them. "
+            f"Pass a model without its last activation, or scaled targets, such as {scaled}."
         )
 
 

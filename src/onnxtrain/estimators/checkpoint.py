@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from onnxtrain.errors import DataError, FileError, ParameterError, warn
+from onnxtrain.errors import DataError, FileError, ParameterError, unquoted, warn
 from onnxtrain.estimators.file_format import Encoder, may_be_replaced, remove_parts
 from onnxtrain.estimators.protocols import is_fitted, is_onnx
+from onnxtrain.estimators.reports import is_part_of_more
 from onnxtrain.estimators.saving import Kept, encode_parameters, write_estimator
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.training.data import HasFingerprint
@@ -67,6 +68,12 @@ class Checkpoint:
                 )
             return
         _check(estimator, path, every)
+        if is_part_of_more("sklearn.model_selection"):
+            raise ParameterError(
+                f"checkpoint={os.fspath(path)!r:.200} would be one file for all fits of a search or cross-validation. "
+                "Leave it out, and pass it to a fit with the best parameters: search.best_estimator_.fit(X, y, "
+                "checkpoint=...)."
+            )
         self._params = encode_parameters(estimator, Encoder(functions=True))
         if resume:
             remove_parts(path)
@@ -74,7 +81,7 @@ class Checkpoint:
             if self._kept is None:
                 _warn_of_similar(path)
         if self._kept is not None:
-            _check_same_fit(type(estimator).__name__, self._params, self._kept)
+            _check_same_fit(path, type(estimator).__name__, self._params, self._kept)
 
     def rng_at(self, moment: str, random_state: np.random.RandomState) -> np.random.RandomState:
         """Return the random generator as it was at a point of the killed fit, or as it is now if there was none."""
@@ -172,7 +179,7 @@ class Checkpoint:
 
 def _check(estimator: Any, path: Any, every: Any) -> None:
     """Check the arguments of ``fit`` that concern the checkpoint."""
-    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
+    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path) or "\0" in os.fsdecode(path):
         raise ParameterError(f"checkpoint must be the path of a file, such as 'fit.onnx', got {path!r:.80}.")
     if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
         folder = os.path.dirname(os.fspath(path))
@@ -194,23 +201,27 @@ def _check(estimator: Any, path: Any, every: Any) -> None:
             "as checkpoint=..., or remove the file."
         )
     if not isinstance(every, Integral) or isinstance(every, bool) or every < 1:
-        raise ParameterError(f"every must be an integer, 1 or more, got {every!r}. It is a number of epochs.")
+        raise ParameterError(
+            f"every must be an integer, 1 or more, got {every!r}. It is a number of epochs.{unquoted(every)}"
+        )
     if estimator.solver == "lbfgs":
         raise ParameterError("checkpoint is not available with solver='lbfgs'. Use a solver that takes steps.")
 
 
-def _check_same_fit(name: str, params: dict[str, Any], kept: Kept) -> None:
-    if kept.kind != name or not {"start", "split", "rows", "weights"} <= kept.more.keys():
+def _check_same_fit(path: str | os.PathLike, name: str, params: dict[str, Any], kept: Kept) -> None:
+    found = f"The checkpoint {os.fspath(path)!r}"
+    if not {"start", "split", "rows", "weights"} <= kept.more.keys():
         raise ParameterError(
-            f"The file is not a checkpoint of a fit of {name}: it contains an estimator of type {kept.kind} that "
-            "onnxtrain.save wrote, or a checkpoint of another estimator. Read it with onnxtrain.load, and continue "
-            "with warm_start=True or partial_fit."
+            f"{found} was written by onnxtrain.save, and not by a fit. Continue from it with "
+            f"onnxtrain.load({os.fspath(path)!r}).set_params(warm_start=True).fit(X, y)."
         )
+    if kept.kind != name:
+        raise ParameterError(f"{found} is of a fit of {kept.kind}, and not of {name}. {_REMEDY}")
     others = [key for key in params if key not in _FREE and params[key] != kept.params.get(key)]
     if others:
         raise ParameterError(
-            f"The checkpoint was written with other values of {', '.join(others)}. Restore these parameters, or start "
-            "over with resume=False."
+            f"{found} was written with other values of {', '.join(others)}. Restore these parameters, or start over "
+            "with resume=False."
         )
 
 

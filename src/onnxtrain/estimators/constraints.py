@@ -19,7 +19,7 @@ from sklearn.utils._param_validation import (
 
 from onnxtrain.arguments import several
 from onnxtrain.cache import table
-from onnxtrain.errors import ParameterError, as_number
+from onnxtrain.errors import ParameterError, as_number, unquoted
 from onnxtrain.estimators.lora import LoRA
 from onnxtrain.estimators.protocols import Estimator
 from onnxtrain.losses.link import OUTPUT_IS
@@ -71,7 +71,7 @@ PARAMETERS: dict[str, list[Any]] = {
 
 #: The constraints on the parameters of LoRA; names and patterns are those of `weights_to_train`.
 _OF_LORA: dict[str, list[Any]] = {
-    "rank": [Interval(Integral, 1, None, closed="left")],
+    "rank": [Interval(Integral, 1, 2**14, closed="both")],  # a larger one may not fit in memory
     "alpha": [Interval(Real, 0, None, closed="neither")],
     "weights": [str, list, tuple],
     "besides": [str, list, tuple, None],
@@ -109,6 +109,7 @@ def _check_class_weight(wanted: Any) -> None:
             if not 0 <= as_number(weight) < math.inf:
                 raise ParameterError(
                     f"class_weight must contain finite, non-negative numbers, got {weight!r} for {label!r}."
+                    + unquoted(weight)
                 )
 
 
@@ -163,20 +164,17 @@ def _check_parameter(caller: str, name: str, value: object, constraints: dict[st
         words = [option for one in constraints[name] if isinstance(one, StrOptions) for option in one.options]
         near = did_you_mean(value, words).partition(" Known")[0] if isinstance(value, str) and words else ""
         for_search = "" if example is None else several(name, value).strip()
-        hint = near if near.startswith("Did") else for_search or _as_integer(name, value) or _INSTEAD.get(name, "")
+        hint = near if near.startswith("Did") else for_search or _unquoted(name, value) or _INSTEAD.get(name, "")
         raise ParameterError(f"{e} {hint}".rstrip()) from e
 
 
-def _as_integer(name: str, value: object) -> str:
-    """Return the remedy for a positive integer that is given as a float or a string, if the parameter is an integer."""
-    text = str(value).removesuffix(".0")
-    if (
-        not isinstance(value, (float, str))
-        or not text.isdecimal()
-        or _example_of(PARAMETERS.get(name, [])) not in (0, 1)
-    ):
-        return ""
-    return f"Pass the integer, {name}={text}."
+def _unquoted(name: str, value: object) -> str:
+    """Return the remedy for a value that is a string, or an integer that is a float; empty for another value."""
+    allowed, text = {**PARAMETERS, **_OF_LORA}[name], str(value).removesuffix(".0")
+    if isinstance(value, (float, str)) and text.isdecimal() and _example_of(allowed) in (0, 1):
+        return f"Pass the integer, {name}={text}."
+    takes_text = dict in allowed or str in allowed or (value == "None" and None not in allowed)
+    return "" if takes_text else unquoted(value).strip()
 
 
 def _example_of(constraints: list[Any]) -> float | None:
@@ -225,6 +223,7 @@ _INSTEAD = {
     "init": "Initializations of Keras and PyTorch are not available; 'random' is Glorot uniform, with intercepts zero.",
     "l1": "0 is no penalty; penalty={'coef': {'l1': 0.1}} penalizes a single weight.",
     "l2": "0 is no penalty; penalty={'coef': 0.1} penalizes a single weight.",
+    "merge": "Pass True or False.",
     "max_iter": "tol, n_iter_no_change and early_stopping end a fit before max_iter epochs.",
     "n_iter_no_change": "To never stop early, set tol=0 and n_iter_no_change=max_iter.",
     "n_threads": "None uses one thread for a small model, else all that this process may use.",

@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.arguments import lists_its_arguments
-from onnxtrain.attributes import NamesItsAttributes
+from onnxtrain.attributes import NamesItsAttributes, NamesItsConstructors
 from onnxtrain.errors import ArgumentTypeError, DependencyError, ParameterError, printable
 from onnxtrain.estimators.protocols import Estimator
 from onnxtrain.training.state import EpochInfo
@@ -89,7 +89,7 @@ _OF_FIGURES = MappingProxyType(
 )
 
 
-class LossCurveDisplay(NamesItsAttributes):
+class LossCurveDisplay(NamesItsAttributes, metaclass=NamesItsConstructors):
     """A plot of the training loss per epoch and, if present, of the validation loss and the learning rate.
 
     Parameters
@@ -230,7 +230,7 @@ class LossCurveDisplay(NamesItsAttributes):
         return axes
 
 
-class WeightsDisplay(NamesItsAttributes):
+class WeightsDisplay(NamesItsAttributes, metaclass=NamesItsConstructors):
     """A box plot of the distribution of each trained weight.
 
     Parameters

@@ -56,7 +56,8 @@ class EvaluableEstimator(OrtGradientEstimator):
     def _losses(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> np.ndarray:
         model, (X, label) = self._model, self._check_labelled(X, y)
         weight = deferred.validation.check_sample_weight(sample_weight, label, model.dtype, keep=True)
-        losses = model.losses(X, label)
+        with model.category_named(X):
+            losses = model.losses(X, label)
         return losses if weight is None else losses * weight
 
     @names_its_arguments
@@ -178,12 +179,8 @@ class EvaluableEstimator(OrtGradientEstimator):
         for rows in (piece for part in deferred.fit_data.features_of(X) for piece in model.form.pieces(part)):
             dtype = np.dtype(np.float32 if getattr(rows, "dtype", None) == np.float32 else np.float64)
             outputs = model.predict(model.check(self, rows), output)
-            try:
+            with model.category_named(rows):
                 pieces = [piece.astype(dtype, copy=False) for piece in outputs]
-            except DataError as e:
-                if "Unknown Category" in str(e):
-                    model.raise_as_original(rows)  # scikit-learn names the category
-                raise
             if not all(np.isfinite(piece.sum()) for piece in pieces):
                 model.raise_as_original(rows)
             found += map(read, pieces)

@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.arguments import names_its_arguments
 from onnxtrain.attributes import Named
-from onnxtrain.errors import ArgumentTypeError, ParameterError
+from onnxtrain.errors import ArgumentTypeError, ParameterError, check_path
 from onnxtrain.estimators import deferred
 from onnxtrain.estimators.base import OrtGradientEstimator
 from onnxtrain.estimators.protocols import ArrayLike
@@ -69,13 +69,10 @@ class ExportableEstimator(OrtGradientEstimator):
         if part not in ("whole", "tail"):
             known = did_you_mean(part, ("whole", "tail"))
             raise ParameterError(f"part must be 'whole' or 'tail', got {part!r}. {known} Pass a file as path=...")
-        if path is not None and not isinstance(path, (str, os.PathLike)):
-            remedy = (
-                " Write to it: file.write(model.get_trained_onnx().SerializeToString())."
-                if hasattr(path, "write")
-                else ""
-            )
-            raise ArgumentTypeError(f"path must be a file path, got {path!r:.80}.{remedy}")
+        if hasattr(path, "write"):
+            check_path(path, remedy=" Write to it: file.write(model.get_trained_onnx().SerializeToString()).")
+        elif path is not None:
+            check_path(path)
         if not isinstance(labels, bool):
             raise ParameterError(f"labels must be True or False, got {labels!r:.80}.")
         model = self._model
@@ -169,7 +166,7 @@ class ExportableEstimator(OrtGradientEstimator):
         [7.0]
         """
         check_is_fitted(self)
-        if not isinstance(folder, (str, os.PathLike)):
+        if not isinstance(folder, (str, os.PathLike)) or "\0" in os.fsdecode(folder):
             raise ArgumentTypeError(f"folder must be the path of a folder, got {folder!r:.80}.")
         deferred.step_files.write(folder, self, target)
 

@@ -184,7 +184,10 @@ def check_length(i: int, part: Part, n_rows: int, *, labelled: bool = True) -> N
     n_features, n_labels = n_rows_of(part.X), n_rows_of(part.y) if labelled else n_rows
     if (n_features, n_labels) != (n_rows, n_rows):
         of_y = f" in X and {n_labels} in y" if labelled else ""
-        raise DataError(f"Part {i} must have n_rows({i}) = {n_rows} rows, but has {n_features}{of_y}.")
+        raise DataError(
+            f"Part {i} must have n_rows({i}) = {n_rows} rows, but has {n_features}{of_y}. read({i}) must return "
+            "as many rows of X as of y, and n_rows must count them."
+        )
 
 
 def check_form(i: int, form: tuple[Any, ...], first: int, form_of_first: tuple[Any, ...]) -> None:

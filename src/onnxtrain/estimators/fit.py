@@ -15,15 +15,17 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from sklearn.base import clone
 from sklearn.utils import check_random_state
 
+from onnxtrain.convert.columns import date_columns
 from onnxtrain.convert.head import head_weights
 from onnxtrain.convert.learned import thawed
 from onnxtrain.convert.lookups import added_masks
 from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.errors import ConversionError, DataError, OnnxTrainError, warn
 from onnxtrain.estimators.agreement import check_start
-from onnxtrain.estimators.arrays import as_array, not_nullable, warn_of_multiplied_mask
+from onnxtrain.estimators.arrays import as_array, as_pandas, is_polars, not_nullable, warn_of_multiplied_mask
 from onnxtrain.estimators.cautions import (
     warn_of_fraction,
     warn_of_inner_weights,
@@ -32,6 +34,7 @@ from onnxtrain.estimators.cautions import (
     warn_of_no_minimum,
     warn_of_one_epoch,
     warn_of_quantized,
+    warn_of_range,
     warn_of_scale,
     warn_of_start,
     warn_of_steep_calibration,
@@ -142,7 +145,10 @@ def _of_user(
 
     def after_epoch(info: EpochInfo) -> bool:
         set_learned_so_far(estimator, model, state, dict(info.weights))
-        return bool(callback(info))
+        shown = {name: w.view() for name, w in info.weights.items()}
+        for w in shown.values():
+            w.flags.writeable = False
+        return bool(callback(replace(info, weights=shown)))
 
     return [after_epoch]
 
@@ -188,6 +194,7 @@ def _started(
     model, data = given_rows.data(estimator, model, checked, n_epochs)
     if known is None:
         warn_of_means(model, checked.exact)
+        warn_of_range(model, estimator._targets.encode(checked.y, model))
         if _continues(estimator):
             warn_of_start(estimator, model, checked)
         if not (estimator.l1 or estimator.l2 or estimator.penalty):  # a penalty bounds the objective
@@ -223,7 +230,8 @@ def _validation_data(
     try:
         return given(*rows).further(estimator, model)
     except DataError as e:
-        raise DataError(f"Invalid validation set (X_val, y_val): {e}") from e
+        said = str(e).replace("model.feature_names_in_", "X.columns").replace("X[X.columns]", "X_val[X.columns]")
+        raise DataError(f"Invalid validation set (X_val, y_val): {said}") from e
 
 
 def train(estimator: OrtGradientEstimator, model: TrainedModel, fit: Fit, n_epochs: int, *listeners: Listener) -> None:
@@ -353,11 +361,13 @@ def _start_divided(
     """
     check_kind(estimator, X)
     check_labelled(estimator, X, y)
-    if isinstance(getattr(X, "shape", None), tuple):
+    if isinstance(getattr(X, "shape", None), tuple) or isinstance(X, (list, tuple)):
         check_lengths(X, y)
     check_targets(X, y, classifies=estimator._classifies)
     if sample_weight is not None and np.asarray(sample_weight).ndim:
         check_sample_weight(sample_weight, y, "float64")
+    if estimator.estimator is not None and not is_fitted(estimator.estimator):
+        _check_no_dates(estimator.estimator, X, y)
     with as_data_error(X), _targets_checked_on_error(estimator, y):
         fitted = fitted_on(
             estimator.estimator,
@@ -389,6 +399,24 @@ def _start_divided(
             refused = ConversionError(f"{division.path}: {e}")
             refused.__cause__ = e.__cause__
     raise refusal(whole, refused)
+
+
+def _check_no_dates(model: Any, X: Any, y: Any) -> None:
+    """Raise for dates that scikit-learn takes as numbers, in a frame of polars or without other columns.
+
+    In a frame of pandas, it refuses them beside other columns.
+    """
+    rows = as_pandas(X.head(_FEW)) if hasattr(X, "head") else X
+    dates = date_columns(rows)
+    if dates and (is_polars(X) or len(dates) == rows.shape[1]):
+        rows = rows.assign(**{"": 0.0})
+        try:
+            clone(model).fit(rows, np.asarray(y)[: len(rows)])
+        except TypeError as e:
+            with as_data_error(rows):
+                raise e
+        except Exception:  # of few rows, or of a step that takes frames of polars: the fit on all rows raises it
+            return
 
 
 @contextmanager

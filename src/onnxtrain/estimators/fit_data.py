@@ -154,12 +154,14 @@ class GivenArrays:
 
     def data(self, estimator: OrtGradientEstimator, model: TrainedModel, rows: Rows, n_epochs: int) -> Ready:
         """Return the model, cut after its frozen front, and the checked rows in the form for its rest."""
-        return model.cut(_counted(data_of(estimator, model, rows)), n_epochs)
+        with model.category_named(self.sample.X):
+            return model.cut(_counted(data_of(estimator, model, rows)), n_epochs)
 
     def further(self, estimator: OrtGradientEstimator, model: TrainedModel) -> TrainingData | PartedData:
         """Return further rows, in the form for a model that was started on other rows."""
         rows = check_rows(estimator, *self.sample, model)
-        return model.behind_front(_counted(data_of(estimator, model, rows)))[1]
+        with model.category_named(self.sample.X):
+            return model.behind_front(_counted(data_of(estimator, model, rows)))[1]
 
 
 def _counted(data: TrainingData) -> TrainingData:

@@ -7,8 +7,10 @@ fold.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import math
 import pickle
+import re
 import traceback
 import warnings
 from collections.abc import Hashable, Iterator, Mapping
@@ -20,12 +22,13 @@ from sklearn import config_context, get_config
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.pipeline import Pipeline
+from sklearn.utils._param_validation import InvalidParameterError
 from sklearn.utils.metadata_routing import get_routing_for_object
 from sklearn.utils.validation import has_fit_parameter
 
 from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.convert import registered_converters
-from onnxtrain.errors import DataError, OnnxTrainError
+from onnxtrain.errors import DataError, OnnxTrainError, ParameterError, unquoted
 from onnxtrain.estimators.protocols import Estimator, Features, is_fitted, take
 from onnxtrain.estimators.remedies import has_remedy
 from onnxtrain.estimators.reuse import as_source, without_values
@@ -237,6 +240,10 @@ def _named_in_errors(estimator: Estimator) -> Iterator[None]:
     except (OnnxTrainError, MemoryError):
         raise
     except Exception as e:
+        if isinstance(e, InvalidParameterError):
+            given = re.search(r"Got '(.*)' instead", str(e))
+            remedy = unquoted(given[1]) if given else ""
+            raise ParameterError(f"{e}{remedy or _of_position(str(e), estimator)}") from e
         about_rows = isinstance(e, ValueError) and not isinstance(e, np.linalg.LinAlgError)
         if about_rows or has_remedy(str(e)) or _is_validation(e):
             raise
@@ -247,6 +254,17 @@ def _named_in_errors(estimator: Estimator) -> Iterator[None]:
             f"{type(e).__name__}: {str(e).removesuffix('.')}. Pass a fitted {name}: call its fit(X, y) alone, with "
             "other parameters or rows, until it succeeds."
         ) from e
+
+
+def _of_position(message: str, estimator: Estimator) -> str:
+    """Return the remedy for an invalid value of the first parameter of a class, which was perhaps given by position."""
+    found = re.match(r"The '(\w+)' parameter of (\w+) must be", message)
+    for part in (estimator, *estimator.get_params().values()):
+        if found is not None and type(part).__name__ == found[2] and isinstance(part, BaseEstimator):
+            first, *others = inspect.signature(type(part)).parameters
+            if first == found[1] and others:
+                return f" A value by position is {first}. Pass others by name, such as {found[2]}({others[0]}=...)."
+    return ""
 
 
 def _innermost(error: Exception, estimator: Estimator) -> str:

@@ -174,11 +174,14 @@ class InputForm:
         numeric: bool,
     ) -> tuple[Features, Any]:
         """Return rows that are one array, and targets, checked: see :meth:`check`."""
-        X = self._as_one_array(X)
+        X = as_pandas(self._as_one_array(X))
         if self.shapes and getattr(getattr(X, "dtype", None), "kind", "") in tuple("OSU"):
             X = cast(np.asarray(X), np.dtype(self.dtype), "X")
         n_axes = len(getattr(X, "shape", ()))
-        if self.shapes and n_axes and (n_axes > self.ndim or (self.ndim > 2 and not reset)):  # scikit-learn: axis 1
+        of_file = (
+            n_axes > self.ndim or (self.ndim > 2 and not reset) or (reset and n_axes == self.ndim and bool(self.tables))
+        )
+        if self.shapes and n_axes and of_file:  # else scikit-learn compares axis 1 with that of fit
             self.check_shape(X, {name: (None, *(row or ())) for name, row in self.shapes.items()})
         checked = functools.partial(
             check_X_y,
@@ -292,8 +295,8 @@ class InputForm:
         if self.by_name or isinstance(X, Mapping):
             return
         _check_names_given(shapes, X)
-        for shape in shapes.values():
-            check_features(X, shape, source)
+        for name, shape in shapes.items():
+            check_features(X, shape, source, of_tokens=name in self.tables)
 
     def around(self, trained: Estimator) -> Estimator:
         """Return the user's estimator, given its trained part, which here is the whole."""

@@ -212,7 +212,10 @@ class IndicatorLabels(Labels):
         n_scores = source.model.n_scores
         if n_scores != self.n_labels:
             scores = f"{n_scores} scores" if n_scores > 1 else "one score, for two classes"
-            raise DataError(f"The model has {scores}, but y has {_per_row(self.n_labels)}. Each label needs a score.")
+            raise DataError(
+                f"The model has {scores}, but y has {_per_row(self.n_labels)}. Each label needs a score. Set "
+                "head='new' to give an ONNX model as many."
+            )
         return replace(self, classes=np.arange(self.n_labels))
 
     def encode(self, y: np.ndarray, model: TrainedModel) -> np.ndarray:
@@ -334,10 +337,16 @@ def _classes_of(found: np.ndarray, source: Source) -> np.ndarray:
     if source.model.classes is not None:
         return _one_each(source.model.classes, n_classes)
     some = ", ".join(map(str, found[:10]))
-    if -100 in found and source.model.n_axes == 2:
+    outside = [label for label in found.tolist() if isinstance(label, int) and not 0 <= label < n_classes]
+    missing = (
+        outside[0]
+        if len(outside) == 1 and (len(found) > n_classes or -100 in outside or source.model.n_axes > 2)
+        else None
+    )
+    if missing in (-100, -1) and source.model.n_axes == 2:
         raise DataError(
-            f"y has the label -100, but the model has {n_classes} classes: {some}. Leave out rows without a label: "
-            "known = y != -100, fit(X[known], y[known]), and likewise each array of a dictionary."
+            f"y has the label {missing}, but the model has {n_classes} classes: {some}. Leave out rows without a "
+            f"label: known = y != {missing}, fit(X[known], y[known]), and likewise each array of a dictionary."
         )
     if len(found) == n_classes:
         return found
@@ -346,7 +355,8 @@ def _classes_of(found: np.ndarray, source: Source) -> np.ndarray:
     remedy = "Set head='new' to give the model a last layer for these." if len(found) > 1 else _TO_COME
     if len(found) < n_classes and np.issubdtype(found.dtype, np.integer):
         remedy = f"Without names in the file, the labels are the columns of its output, 0 to {n_classes - 1}. {remedy}"
-    positions = "" if source.model.n_axes == 2 else " If a label marks positions to ignore, set ignore_index to it."
+    shown = " to it" if missing is None else f"={missing}"
+    positions = "" if source.model.n_axes == 2 else f" If a label marks positions to ignore, set ignore_index{shown}."
     raise DataError(f"The model has {n_classes} classes, but y has {len(found)}: {some}. {remedy}{positions}")
 
 
@@ -440,6 +450,8 @@ def check_expected(
     """
     if classes is None:
         return None
+    if isinstance(classes, str) or not hasattr(classes, "__len__"):
+        raise DataError(f"classes must list all labels of y, got {classes!r:.80}. Pass classes=numpy.unique(y).")
     n_labels = 0 if positional else n_columns(y)
     if n_labels > 1:
         if len(classes) != n_labels:

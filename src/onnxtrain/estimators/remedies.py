@@ -87,8 +87,8 @@ _REMEDIES = {
         "(TfidfVectorizer(), 'text')."
     ),
     "Found unknown categories": (
-        ". Fit again with an encoder that ignores unknown categories, OneHotEncoder(handle_unknown='ignore'), or pass "
-        "only categories of fit."
+        ". Fit again with an encoder that ignores unknown categories, OneHotEncoder(handle_unknown='ignore') or "
+        "OrdinalEncoder(handle_unknown='use_encoded_value', unknown_value=-1), or pass only categories of fit."
     ),
     "Expected a 2-dimensional container": (
         " A row of a frame is frame.iloc[[0]], a column frame[['name']], with two pairs of brackets."
@@ -132,6 +132,7 @@ _REMEDIES = {
         ". Use PowerTransformer(method='yeo-johnson'), which takes any values, or leave these rows out."
     ),
     "same order as they were in fit": "Pass X[model.feature_names_in_], which has the columns in that order.",
+    "class_weight should be a list of dicts": " For example: class_weight=[{0: 1.0, 1: 2.0}] * y.shape[1].",
     "are not in class_weight": ". Its keys must be labels as in y, the number 1 and not the string '1'.",
 }
 
@@ -178,12 +179,19 @@ def _with_remedy(message: str, X: Any, *, of_onnx: bool) -> str:
         remedy = f" in {', '.join(map(repr, columns))}{remedy}"
     elif "X contains NaN" in message and _has_no_gaps(X):
         remedy = " after a step of the pipeline. X itself has no missing values; the step may take, for example, the "
-        remedy += "logarithm of a negative number."
+        remedy += "logarithm of a negative number, or overflow for large values."
     expected = re.search(r"is expecting (\d+) features as input", message)
     if expected and len(getattr(X, "shape", ())) == 2 and X.shape[0] == int(expected[1]):
         remedy = " X seems to be transposed. Pass X.T; a row of a frame is frame.iloc[[0]], with two pairs of brackets."
     if "got 1D array instead" in message and isinstance(X, (list, tuple)) and X and isinstance(X[0], Mapping):
         return "X is a list of dictionaries, one per row. Pass the columns of all rows: X = pandas.DataFrame(X)."
+    of_column = "got 1D array instead" in message or "Expected a 2-dimensional" in message
+    if of_column and len(getattr(X, "shape", ())) == 2:
+        name = X.columns[0] if is_frame(X) else 0
+        remedy = f" In a ColumnTransformer, put the name of a column in brackets: (StandardScaler(), [{name!r}])."
+        message = message.partition("\nReshape your")[0].partition(" Pass a DataFrame")[0]
+    if "got 1D array instead" in message and hasattr(X, "to_frame"):  # of polars
+        return "X is a Series. Pass a frame: X.to_frame() for a column."
     if is_frame(X) and _NO_VOCABULARY in message:
         remedy = f". {of_names(X)}"
     if _NO_TEXT in message and not is_of_objects(X) and (hasattr(X, "toarray") or isinstance(X, np.ndarray)):
@@ -236,6 +244,16 @@ def _of_columns(X: object) -> str:
     return ""
 
 
+#: The characters before a number with a unit, and after it.
+_BEFORE, _UNIT = r"[-+]?([$£€¥]|(CHF|EUR|GBP|USD) )?", r"( ?[%$£€¥°]| ?[^\W\d_]{1,5})?"
+
+#: Numbers as strings: the characters to keep, the pattern, and the conversion of a decimal comma.
+_NUMBERS = (
+    (r"0-9.-", r"\d{1,3}(,\d{3})+(\.\d+)?|\d+(\.\d+)?", ""),
+    (r"0-9,-", r"\d{1,3}(\.\d{3})*,\d+|\d+(,\d+)?", ".str.replace(',', '.')"),
+)
+
+
 def _for_texts(X: Any) -> str:
     """Return the remedy for strings in the rows, which names the columns of a frame."""
     columns = text_columns(X)
@@ -243,18 +261,17 @@ def _for_texts(X: Any) -> str:
         return _FOR_DOCUMENTS
     if not columns:
         return _FOR_TEXT
+    for name in columns:
+        values = X[name].dropna().astype(str)
+        plain = values.str.fullmatch(r"[-+]?\d*\.?\d+").all()
+        for kept, number, point in () if plain else _NUMBERS:
+            if values.str.fullmatch(f"{_BEFORE}({number}){_UNIT}").all():
+                code = f"X[{name!r}].str.replace('[^{kept}]', '', regex=True){point}.astype(float)"
+                return (
+                    f". X contains numbers with units or commas as strings in {name!r}, such as "
+                    f"{values.iloc[0]!r:.40}. Convert them: {code}."
+                )
     first = repr(columns[0])
-    values = X[columns[0]].dropna().astype(str)
-    if values.str.fullmatch(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?|[-+]?\d{1,3}(\.\d+)?").all():
-        return (
-            f". X contains numbers with commas between the thousands as strings in {first}. Convert them: "
-            f"X[{first}].str.replace(',', '').astype(float)."
-        )
-    if re.fullmatch(r"[-+]?[\d.]+,\d+|[-+]?[\d.,]+ ?%", str(next(iter(X[columns[0]].dropna()), ""))):
-        return (
-            f". X contains numbers with a comma or a percent sign as strings in {first}. Convert them, for example "
-            f"X[{first}].str.rstrip(' %').str.replace(',', '.').astype(float)."
-        )
     return (
         f". X contains strings in {', '.join(map(repr, columns))}, but the model takes numbers. Put an encoder before "
         f"it, such as make_column_transformer((OneHotEncoder(), [{first}]), remainder='passthrough'), or leave these "

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 #: Modules between the user's call and ``fit``: method decorators, and a pipeline that ends in the estimator.
 _BETWEEN = ("sklearn.base", "sklearn.callback", "sklearn.pipeline")
 
+#: The learning rate below which weights may not move, and the change relative to its size that a float32 weight has.
+_SMALL_RATE, _RESOLUTION = 1e-6, 1e-7
+
 #: The number of epochs in which a loss should converge from any initial weights; the default, as in scikit-learn.
 _MANY_EPOCHS = 200
 
@@ -92,6 +95,13 @@ def _answer(callback: Listener, info: EpochInfo) -> Any:
             f"callback assigned to its argument: {e}, which has no effect on training. Set learning_rate to a schedule "
             "or to a function of the step. To stop, return True."
         ) from e
+    except ValueError as e:
+        if "read-only" in str(e):
+            raise ParameterError(
+                "callback changed an array of info.weights, which training continues from. Change a copy: "
+                "info.weights[name].copy()."
+            ) from e
+        raise
     except TypeError as e:
         if "NoneType" in str(e) and info.validation_loss is None:
             e.add_note("info.validation_loss is None, because there is no validation set: fit(X, y, X_val=, y_val=).")
@@ -151,12 +161,15 @@ class FitTask:
             self._context.call_on_fit_task_end(**self._given, reconstruction_attributes=self._so_far)
 
 
-def is_part_of_more() -> bool:
-    """Whether scikit-learn or joblib called ``fit``: a search, cross-validation, ensemble or one of their workers."""
+def is_part_of_more(*modules: str) -> bool:
+    """Whether scikit-learn or joblib called ``fit``: a search, cross-validation, ensemble or one of their workers.
+
+    If `modules` are given, only callers in these modules count.
+    """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__") or ""
-        if module.partition(".")[0] in ("sklearn", "joblib") and not module.startswith(_BETWEEN):
+        if module.startswith(modules or ("sklearn.", "joblib.")) and not module.startswith(_BETWEEN):
             return True
         frame = frame.f_back
     return False
@@ -239,6 +252,12 @@ def warn_of(outcome: Outcome, fit: Fit, estimator: OrtGradientEstimator) -> None
             f"{state.learning_rate:.3g}. {rise} Lower learning_rate, scale the data, or set clip_norm."
         )
         warn(message, ConvergenceWarning)
+    elif _stays(fit):
+        warn(
+            f"The weights changed by less than {_RESOLUTION:g} of their size in {state.epoch - state.first_epoch} "
+            f"epochs, the resolution of float32, at learning rate {state.learning_rate:.3g}. Raise learning_rate; the "
+            "default is 0.001."
+        )
     if outcome.interrupt is not None:
         kept = "" if rise is not None else f"; the estimator has the weights {_kept(state)}"
         warn(f"Training was interrupted in epoch {state.epoch + 1}{kept}.")
@@ -249,6 +268,18 @@ def warn_of(outcome: Outcome, fit: Fit, estimator: OrtGradientEstimator) -> None
             f"{estimator.n_iter_no_change} epochs. Raise max_iter{other}, or scale the data."
         )
         warn(message, ConvergenceWarning)
+
+
+def _stays(fit: Fit) -> bool:
+    """Whether a small learning rate left all weights as they were; at a minimum, they stay at any learning rate."""
+    state = fit.state
+    several = state.epoch - state.first_epoch > 1  # a single epoch at such a rate is a fit that changes nothing
+    if fit.settings.optimizer is None or not 0 < state.learning_rate < _SMALL_RATE or not several:
+        return False
+    pairs = [(state.so_far()[name], w) for name, w in fit.start.items()]
+    return all(
+        np.max(np.abs(new - old), initial=0) <= _RESOLUTION * np.max(np.abs(old), initial=0) for new, old in pairs
+    )
 
 
 def _kept(state: TrainingState) -> str:

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from onnxtrain import graph
 from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.convert.model_inputs import Entrance
-from onnxtrain.errors import ArgumentTypeError, ExportError, ModelError, OnnxTrainError
+from onnxtrain.errors import ArgumentTypeError, ExportError, ModelError, OnnxTrainError, check_path
 from onnxtrain.estimators import file_format
 from onnxtrain.estimators.file_format import Decoder, Encoder
 from onnxtrain.estimators.frames import InputForm
@@ -98,8 +98,7 @@ def save(estimator: OrtGradientClassifier | OrtGradientRegressor, path: str | os
     [6.0]
     """
     _check_class(estimator)
-    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
-        raise ArgumentTypeError(f"path must be a file path, got {path!r:.80}.")
+    check_path(path)
     check_is_fitted(estimator)
     write_estimator(path, estimator, estimator._trained, estimator._state)
 
@@ -160,9 +159,8 @@ def load(path: str | os.PathLike, *, trusted: Sequence[str] = ()) -> OrtGradient
     >>> again.n_features_in_, {name: w.round(3).item() for name, w in again.weights_.items()}
     (1, {'coef': 2.0, 'intercept': 1.0})
     """
-    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
-        remedy = " Write the content to a file first." if isinstance(path, bytes) or hasattr(path, "read") else ""
-        raise ArgumentTypeError(f"path must be a file path, got {path!r:.40}.{remedy}")
+    of_content = isinstance(path, bytes) or hasattr(path, "read")
+    check_path(path, remedy=" Write the content to a file first." if of_content else " Pass the path given to save.")
     if isinstance(trusted, str) or not isinstance(trusted, Sequence):
         raise ArgumentTypeError(
             f"trusted must be a list of type names, as in the error message of load, got {trusted!r:.80}."

@@ -281,6 +281,11 @@ def _check_steps(pipeline: ColumnTransformer | Pipeline) -> None:
             raise ParameterError(
                 f"A step {where}must be an instance, got the class {step.__name__}. Pass {step.__name__}()."
             )
+        if isinstance(step, (int, float, Mapping)) and isinstance(pipeline, Pipeline):
+            raise ParameterError(
+                f"A step of the pipeline is {step!r:.80}, and not an estimator. Pass parameters to the steps or to the "
+                "estimator around the pipeline, by name."
+            )
         if isinstance(step, list) and isinstance(pipeline, Pipeline):
             raise ParameterError("A step of the pipeline is a list. Pass the steps one by one: make_pipeline(*steps).")
         if isinstance(step, (ColumnTransformer, Pipeline)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -27,7 +28,7 @@ from onnxtrain.graph import FLOATS, write_model
 from onnxtrain.losses.outputs import Layout
 from onnxtrain.registry import did_you_mean
 from onnxtrain.runtime.device import Device, find_device
-from onnxtrain.runtime.session import KeptSession, Place, is_worth_a_thread, run_session
+from onnxtrain.runtime.session import UNKNOWN_CATEGORY, KeptSession, Place, is_worth_a_thread, run_session
 from onnxtrain.training.data import GROUP, TrainingData, dense, most_rows, rows_at_once
 from onnxtrain.training.evaluate import (
     build_loss_gradient,
@@ -195,6 +196,16 @@ class TrainedModel:
         with as_data_error(X), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             original.predict(as_pandas(X))
+
+    @contextmanager
+    def category_named(self, X: ArrayLike) -> Iterator[None]:
+        """Raise the error of the user's estimator for an unknown category, because it names the category."""
+        try:
+            yield
+        except DataError as e:
+            if UNKNOWN_CATEGORY in str(e):
+                self.raise_as_original(X)
+            raise
 
     # results out ------------------------------------------------------------
 

@@ -454,14 +454,19 @@ def rounded_weights(weights: np.ndarray, dtype: str | np.dtype) -> np.ndarray:
     return np.ascontiguousarray(weights, dtype=dtype)
 
 
-def check_features(X: HasShape, shape: tuple[Any, ...], source: str, name: str = "X") -> None:
+def check_features(
+    X: HasShape, shape: tuple[Any, ...], source: str, name: str = "X", *, of_tokens: bool = False
+) -> None:
     """Compare the rows, called `name`, with the input shape of a model; in `shape`, None is any length.
+
+    `of_tokens` says that the features are the positions of tokens.
 
     Raises
     ------
     DataError
         The rank or the number of columns differs; `source` names the model in the message.
     """
+    name = f"{name}.toarray()" if hasattr(X, "toarray") else name
     if len(shape) != len(X.shape):
         axes = "1 axis" if len(X.shape) == 1 else f"{len(X.shape)} axes"
         raise DataError(f"{name} has {axes}, but {source} {len(shape)}.{_turned(X.shape, shape[1:], name)}")
@@ -469,7 +474,7 @@ def check_features(X: HasShape, shape: tuple[Any, ...], source: str, name: str =
     if any(w is not None and w != g for w, g in zip(wanted, given, strict=True)):
         if len(wanted) == 1:
             remedy = "Pass those columns, or a model for these."
-            if re.search(r"ids|mask|tokens", name):
+            if of_tokens or re.search(r"ids|mask|tokens", name):
                 remedy = f"Pad or cut the texts to {wanted[0]} tokens, or export the model with a variable length."
             raise DataError(f"{name} has {given[0]} features, but {source} {wanted[0]}. {remedy}")
         raise DataError(f"{name} has rows of shape {given}, but {source} {wanted}.{_turned(X.shape, wanted, name)}")
@@ -538,12 +543,17 @@ def check_target(y: np.ndarray, width: int, dtype: str) -> np.ndarray:
             f"y has {columns}, but the model has {outputs}. Set head='new' to give an ONNX model as many "
             f"outputs; an estimator gets them when it is fitted.{to_classes}"
         )
-    if not np.isfinite(y).all():
+    check_size(y, dtype)
+    return y
+
+
+def check_size(y: np.ndarray, dtype: str) -> None:
+    """Raise a DataError for targets beyond the range of a floating-point type; infinity came from rounding to it."""
+    if y.dtype.kind == "f" and y.size and not np.abs(y).max() <= np.finfo(dtype).max:
         raise DataError(
             f"y contains numbers that are too large for {dtype}. Divide y by a constant and multiply the predictions "
             "by it, or set dtype='float64'."
         )
-    return y
 
 
 def check_domain(y: np.ndarray, loss: str | Callable[..., Any], params: Mapping[str, Any] | None) -> None:

@@ -28,7 +28,6 @@ _SYNONYMS = {
     "multiply": "Mul",
     "negative": "Neg",
     "power": "Pow",
-    "square": "Pow",
     "subtract": "Sub",
 }
 
@@ -149,6 +148,7 @@ def _operators() -> set[str]:
 def _nearest_operator(name: str) -> str:
     """Return the end of a message about an unknown operator: the operator of ONNX that was probably meant."""
     near = did_you_mean(name, _operators(), _SYNONYMS).partition("Known")[0]
+    near = "Use op.Mul(x, x). " if name.casefold() == "square" else near
     return f"{near}The operators are listed at https://onnx.ai/onnx/operators."
 
 

@@ -24,7 +24,7 @@ import onnx_ir as ir
 from numpy.lib.mixins import NDArrayOperatorsMixin
 from numpy.typing import ArrayLike, DTypeLike
 
-from onnxtrain.errors import LossError
+from onnxtrain.errors import LossError, unquoted
 from onnxtrain.graph import FLOATS, Op, describe, is_float, operator_named
 
 #: An operand of numpy's functions, axes of a reduction, a part of an index.
@@ -79,6 +79,8 @@ _OF_FLOATS = {
 }
 _OPERATORS = {**_OF_BOOLEANS, **_OF_ANY, **_OF_FLOATS}
 
+_COMPARISONS = {"equal", "greater", "greater_equal", "less", "less_equal"}
+
 #: These functions of two booleans return a boolean in numpy.
 _OF_CONDITIONS = {"add": "logical_or", "maximum": "logical_or", "minimum": "logical_and", "multiply": "logical_and"}
 
@@ -117,11 +119,12 @@ def softplus(op: Op, x: ir.Value) -> ir.Value:
 
 
 class OperandOp:
-    """The builder's ``op``, whose arguments and results are operands."""
+    """The builder's ``op``, whose arguments and results are operands; `label` holds the indices of classes, if any."""
 
-    def __init__(self, op: Op, dtype: ir.DataType | None):
+    def __init__(self, op: Op, dtype: ir.DataType | None, label: ir.Value | None = None):
         self._op = op
         self._dtype = dtype
+        self._label = label
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):  # not an operator: other libraries query protocols
@@ -131,6 +134,8 @@ class OperandOp:
             return found
 
         def append(*args: object, **kwargs: object) -> Any:
+            if "_domain" not in kwargs and (way := _way_of(name)):
+                raise LossError(f"ONNX has no operator {name!r}. {way}")
             kwargs = {key: unwrapped(value) for key, value in kwargs.items()}
             return wrapped(found(*unwrapped(list(args)), **kwargs), self)
 
@@ -151,6 +156,7 @@ class Operand(NDArrayOperatorsMixin):
         if name.startswith("_") or not hasattr(ir.Value, name):
             operator = operator_named(name)
             remedy = WAY if operator is None else f"Use the operator of ONNX, op.{operator}(...), or numpy."
+            remedy = _INSTEAD.get(name, remedy)
             raise AttributeError(f"a value of the graph has no attribute {name!r}. {remedy}")
         return getattr(self._value, name)
 
@@ -192,7 +198,7 @@ class Operand(NDArrayOperatorsMixin):
             operands = [condition, *_promoted(self._op, args[1:])]
             return _same_rows(self._op.Where(*operands), operands)
         if name not in _METHODS or not isinstance(args[0], Operand):
-            raise LossError(f"A loss cannot use numpy.{function.__name__} here. {WAY}")
+            raise LossError(f"A loss cannot use numpy.{function.__name__} here. {_INSTEAD.get(name, WAY)}")
         return getattr(args[0], name)(*args[1:], **kwargs)
 
     def __getitem__(self, key: Part | tuple[Part, ...]) -> Operand:
@@ -207,8 +213,10 @@ class Operand(NDArrayOperatorsMixin):
             elif isinstance(part, slice):
                 result = result._sliced(part, axis)
             else:
+                of_class = "(y_pred * (numpy.arange(n_classes) == y_true)).sum(axis=1, keepdims=True)"
                 raise LossError(
-                    f"A loss cannot index {self!r} with {part!r}. Use integers, slices and None only. {WAY}"
+                    f"A loss cannot index {self!r} with {part!r}. Use integers, slices and None only. The score of the "
+                    f"class of each row is {of_class}."
                 )
             axis += 1
         return result
@@ -281,12 +289,35 @@ class Operand(NDArrayOperatorsMixin):
         return getattr(self._op, op_type)(x, *axes, keepdims=int(keepdims))
 
 
+#: What to use instead of other methods and functions of arrays.
+_INSTEAD = {
+    **dict.fromkeys(("flatten", "ravel", "squeeze"), "Keep the last axis: a loss returns one column, of shape (n, 1)."),
+    **dict.fromkeys(
+        ("T", "dot", "transpose"),
+        "A loss has one value per row: a product of rows is (x * z).sum(axis=1, keepdims=True).",
+    ),
+    **dict.fromkeys(("std", "var"), "Use x.mean(axis=1, keepdims=True) of x and of x * x."),
+    "square": "Use x * x.",
+    "norm": "Use numpy.sqrt((x * x).sum(axis=1, keepdims=True)).",
+    "view": "Use x.reshape(-1, 1).",
+}
+
 _METHODS = {"clip", "max", "mean", "min", "prod", "reshape", "sum"}
 WAY = (
     "A loss may use op (op.Xyz is the ONNX operator Xyz), Python operators, "
     f"np.where, {', '.join(f'np.{name}' for name in sorted(_METHODS))}, "
     f"and the numpy functions {', '.join(sorted({*_OPERATORS, *_FORMULAS} - {'erf', 'expit', 'log_expit'}))}."
 )
+
+
+def _way_of(name: str) -> str:
+    """Return how a loss does what numpy or PyTorch calls `name`; empty for operators and unknown names."""
+    if not name[:1].islower():  # operators begin with a capital letter
+        return ""
+    ours = name.removeprefix("reduce_")
+    if ours in _METHODS - {"clip", "reshape"}:
+        return f"Use x.{ours}(axis=1, keepdims=True); the objective is already the mean over the rows."
+    return f"Use numpy.{name}, which takes values of the graph." if name in _FORMULAS else ""
 
 
 def _apply(name: str, op: OperandOp, inputs: Sequence[Term]) -> Any:
@@ -297,6 +328,13 @@ def _apply(name: str, op: OperandOp, inputs: Sequence[Term]) -> Any:
         return _FORMULAS[name](*inputs)
     if name not in _OPERATORS:
         raise LossError(f"A loss cannot use numpy.{name}. {WAY}")
+    values = [x._value for x in inputs if isinstance(x, Operand)]
+    widths = [v.shape[-1] for v in values if v.shape is not None and is_float(v)]
+    if name not in _COMPARISONS and op._label in values and any(isinstance(w, int) and w > 1 for w in widths):
+        raise LossError(
+            f"y_true holds the index of the class of each row, so numpy.{name} of it and {widths[0]} scores means "
+            f"nothing. For an indicator matrix of the classes, use numpy.arange({widths[0]}) == y_true."
+        )
     if name in _OF_BOOLEANS and not booleans:  # ONNX has other operators for integers
         raise LossError(f"numpy.{name} requires conditions in a loss, got {', '.join(map(repr, inputs))}.")
     operands = _promoted(op, inputs, floats=name in _OF_FLOATS)
@@ -361,7 +399,8 @@ def _dtype(x: Term) -> ir.DataType | None:
         return x.dtype
     kind = np.asarray(x).dtype.kind
     if kind not in "biuf":
-        raise LossError(f"A loss cannot compute with {x!r}. Use numbers, numeric arrays and values of the graph only.")
+        remedy = unquoted(x) or " Use numbers, numeric arrays and values of the graph only."
+        raise LossError(f"A loss cannot compute with {x!r}.{remedy}")
     return {"b": ir.DataType.BOOL, "f": None}.get(kind, ir.DataType.INT64)
 
 

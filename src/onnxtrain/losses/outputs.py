@@ -324,10 +324,18 @@ def find_columns(output: str, shape: Sequence[int | None], target: Sequence[int]
     )
 
 
+#: The remedy for the labels of a language model that were shifted without a label for the last token.
+NEXT_TOKEN = (
+    " For the next token as label, the last position has none: numpy.pad(y, [(0, 0), (0, 1)], constant_values=-100)."
+)
+
+
 def _remedy(shape: Sequence[int | None], target: Sequence[int]) -> str:
     """Return the remedy for labels with an axis of length 1, or with a column per class."""
     if len(target) == 1 and len(shape) > 3:
         return " Pass y.reshape(len(y), height, width)."
+    if len(shape) == 3 and target == (shape[1] - 1 if shape[1] else None,):
+        return NEXT_TOKEN
     if len(target) != len(shape) - 1:
         return ""
     if 1 in target:

@@ -39,7 +39,7 @@ from typing import Any, TypeVar
 import onnx_ir as ir
 
 from onnxtrain.arguments import several
-from onnxtrain.errors import LossError, OnnxTrainError, as_number
+from onnxtrain.errors import LossError, OnnxTrainError, ParameterError, as_number, unquoted
 from onnxtrain.graph import Op, describe, is_float
 from onnxtrain.losses.operands import WAY, OperandOp, unwrapped, wrapped
 from onnxtrain.registry import Registry, did_you_mean, is_of_package
@@ -144,6 +144,9 @@ def loss(
     ...     return op.ReduceSum(cubed, [1], keepdims=1)
     """
     LOSSES.check_names(names)
+    kinds = [kind.value for kind in Prediction]
+    if prediction not in (*kinds, *Prediction):
+        raise ParameterError(f"prediction must be one of {', '.join(map(repr, kinds))}, got {prediction!r:.80}.")
 
     def decorate(function: F) -> F:
         LOSSES.register(*names, override=override, definition=function)(Loss(function, Prediction(prediction), least))
@@ -175,6 +178,7 @@ def find_loss(
         ours = SYNONYMS.get(loss.__name__.casefold())
         remedy = f"Pass {loss.__name__}()." if ours is None else f"Did you mean {ours!r}?"
         raise LossError(f"loss must be an instance or a name, got the class {loss.__name__}. {remedy}")
+    _check_library(loss)
     if callable(loss):
         default = Loss(loss, Prediction.LIKELIHOOD if classifies else Prediction.OUTPUT)
         entry = next((known for known in LOSSES.values() if known.function is loss), default)
@@ -186,6 +190,25 @@ def find_loss(
         )
     _check_names(_name(loss), entry.function, params or {})
     return entry
+
+
+#: Libraries whose losses compute with arrays of their own.
+_LIBRARIES = ("jax", "keras", "mlx", "optax", "sklearn", "tensorflow", "torch", "xgboost")
+
+
+def _check_library(loss: object) -> None:
+    """Raise a LossError for a loss object or function of another library, with our name for it."""
+    made_by = getattr(loss, "__module__", None) or type(loss).__module__
+    library = made_by.partition(".")[0]
+    if library not in _LIBRARIES:
+        return
+    name = getattr(loss, "__name__", type(loss).__name__)
+    shown = f"{loss!r:.80}" if name == type(loss).__name__ and repr(loss)[0] != "<" else name
+    known = {ours.replace("_", ""): ours for ours in LOSSES} | SYNONYMS
+    ours = known.get("".join(filter(str.isalnum, name.casefold())))
+    example = "loss=lambda op, y_true, y_pred: abs(y_true - y_pred)"
+    remedy = f"Write it as a function of the graph, such as {example}." if ours is None else f"Pass loss={ours!r}."
+    raise LossError(f"loss must be a name or a function of (op, y_true, y_pred), got {shown} of {library}. {remedy}")
 
 
 def loss_kind(loss: str | Callable[..., ir.Value]) -> str:
@@ -217,7 +240,7 @@ def row_loss(
         if is_of_package(entry.function):  # no losses of this package use Python's operators or numpy's functions
             rows = entry.function(op, y_true, y_pred, **params)
         else:
-            own = OperandOp(op, y_pred.dtype)
+            own = OperandOp(op, y_pred.dtype, None if is_float(y_true) else y_true)
             rows = unwrapped(entry.function(own, *wrapped([y_true, y_pred], own), **params))
     except OnnxTrainError:
         raise
@@ -270,7 +293,13 @@ def _check_rows(name: str, rows: object, y_true: ir.Value) -> None:
             f"The loss {name!r} must return one value per row of a batch, but returned {n} for any batch. An array in "
             "it must not have an axis of rows. Pass weights of rows to fit(X, y, sample_weight)."
         )
-    if n == 1 != expected or (isinstance(n, ir.SymbolicDim) and str(n.value).startswith(f"{expected}*")):
+    if n == 1 != expected:
+        raise LossError(
+            f"The loss {name!r} must return one value per row, but returned {describe(rows)} for {describe(y_true)}. "
+            "Leave out the mean or the sum over the rows; the objective is the mean of these values. To reduce outputs "
+            "only, use x.mean(axis=1, keepdims=True) or op.ReduceMean(x, [1], keepdims=1)."
+        )
+    if isinstance(n, ir.SymbolicDim) and str(n.value).startswith(f"{expected}*"):
         raise LossError(
             f"The loss {name!r} must return one value per row, but returned {describe(rows)} for {describe(y_true)}. "
             "Sum over outputs with x.sum(axis=1, keepdims=True)."
@@ -293,7 +322,7 @@ def check_number(
     if math.isfinite(number) and all(_COMPARED[sign](number, bound) for sign, bound in bounds):
         return number
     expected = " and".join(f" {sign} {bound:g}" for sign, bound in bounds)
-    raise LossError(f"{name} must be a finite number{expected}, got {value!r}.")
+    raise LossError(f"{name} must be a finite number{expected}, got {value!r}.{unquoted(value)}")
 
 
 def _name(loss: str | Callable[..., ir.Value]) -> str:

@@ -21,7 +21,7 @@ import onnx_ir as ir
 from numpy.typing import ArrayLike
 
 from onnxtrain.arguments import NamesItsParameters, several
-from onnxtrain.errors import OptimizerError, as_number
+from onnxtrain.errors import OptimizerError, as_number, unquoted
 from onnxtrain.graph import Op, static_shape
 from onnxtrain.registry import Registry
 
@@ -65,7 +65,14 @@ def optimizer(*names: str, override: bool = False) -> Callable[[T], T]:
     HeavyBall(momentum=0.9, nesterov=False)
     >>> OPTIMIZERS.unregister("heavy_ball")
     """
-    return OPTIMIZERS.register(*names, override=override)
+    OPTIMIZERS.check_names(names)
+
+    def decorate(kind: T) -> T:
+        if not (isinstance(kind, type) and issubclass(kind, Optimizer)):
+            raise OptimizerError(f"The solver {names[0]!r} must be a class derived from Optimizer, got {kind!r:.80}.")
+        return OPTIMIZERS.register(*names, override=override)(kind)
+
+    return decorate
 
 
 #: Parameters of schedules that are a fraction of the steps, which other libraries give as a number of steps.
@@ -83,7 +90,7 @@ def check_ranges(owner: object, ranges: Mapping[str, str]) -> None:
         if not (above and below):
             share = f" It is the share of the steps: {name}=0.1 is a tenth." if name in _OF_ALL_STEPS else ""
             raise OptimizerError(
-                f"{type(owner).__name__}: {name} must be a number in {interval}, got {value!r}.{share}"
+                f"{type(owner).__name__}: {name} must be a number in {interval}, got {value!r}.{share}{unquoted(value)}"
             )
 
 
@@ -343,6 +350,8 @@ def make_optimizer(solver: str | Optimizer) -> Optimizer:
     if isinstance(solver, type) and issubclass(solver, Optimizer):
         raise OptimizerError(f"Expected an optimizer, got the class {solver.__name__}. Pass {solver.__name__}().")
     schedule = " Pass a schedule as learning_rate=." if isinstance(solver, NamesItsParameters) else ""
+    if callable(solver) and not schedule:
+        schedule = " For one of your own, derive a class from onnxtrain.optim.Optimizer."
     kind = solver if isinstance(solver, type) else type(solver)
     if kind.__name__.lower() in OPTIMIZERS:  # of PyTorch, Keras or optax
         ours = kind.__name__.lower()

@@ -175,7 +175,7 @@ class OrtGradientForwardBackward(NamesItsAttributes):
         if names is None and not real:
             raise WeightError(
                 f"The model has no floating-point initializer to train; initializers: {list(known)}."
-                f"{_in_operators(self.onnx_model)}"
+                f"{_in_operators(self.onnx_model) or ' Pass a model with weights, initializers of its graph.'}"
             )
         if names is not None and not isinstance(names, (str, Sequence, Set)):
             raise ArgumentTypeError(f"weights_to_train must be a list of names, got {names!r:.80}. Known: {real}.")

@@ -38,6 +38,7 @@ def in_memory(X: Any, name: str = "X") -> Any:
     DataError
         The collection takes more than a quarter of the memory, or X is an array with masked values.
     """
+    check_computed(X, name)
     lazy = _lazy(X)
     if lazy is None:
         return _texts_as_objects(unmasked(X, name))
@@ -49,6 +50,14 @@ def in_memory(X: Any, name: str = "X") -> Any:
             "workers of a cluster with onnxtrain.dask."
         )
     return _texts_as_objects(lazy.read())
+
+
+def check_computed(X: Any, name: str) -> None:
+    """Raise a DataError for a value that is computed later, a Delayed of dask or a Future."""
+    kind = next((c.__name__ for c in type(X).__mro__ if c.__name__ in ("Delayed", "Future")), None)
+    if kind is not None:
+        method = "compute" if kind == "Delayed" else "result"
+        raise DataError(f"{name} is a {kind}, whose value is not known yet. Pass {name}.{method}().")
 
 
 def is_plain(X: Any) -> bool:

@@ -10,8 +10,8 @@ from types import FunctionType
 from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar, runtime_checkable
 
 from onnxtrain.arguments import NamesItsParameters
-from onnxtrain.errors import ArgumentTypeError, DataError, ParameterError
-from onnxtrain.rows.lazy import in_memory
+from onnxtrain.errors import ArgumentTypeError, DataError, ParameterError, unquoted
+from onnxtrain.rows.lazy import check_computed, in_memory
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -145,7 +145,7 @@ class Parts(NamesItsParameters, NoArray):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 unit = name.partition("_")[2] or "rows"
-                raise ParameterError(f"{name} must be a positive number of {unit}, got {value!r:.80}.")
+                raise ParameterError(f"{name} must be a positive number of {unit}, got {value!r:.80}.{unquoted(value)}")
         if not len(self):
             raise DataError("There are no parts: the source has length 0.")
 
@@ -252,6 +252,7 @@ def as_parts(X: Any) -> Parts | None:
     ArgumentTypeError
         X is a generator, another iterator, or a function.
     """
+    check_computed(X, "X")
     iterates = hasattr(X, "__iter__") and not any(hasattr(X, name) for name in ("__getitem__", "__next__", "__array__"))
     of_batches = iterates and not isinstance(X, Set) and not is_parts(X)
     if not hasattr(X, "shape") and (of_batches or type(X).__module__.startswith(_LOADERS)):

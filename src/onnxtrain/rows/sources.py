@@ -215,8 +215,9 @@ def _check_columns(dataset: Any, labels: Sequence[str], weight: str | None, chos
             raise DataError(f"The rows have no column {name!r}. {did_you_mean(name, schema.names)}")
     if not chosen:
         raise DataError(f"The rows have no features. Their only columns are {', '.join(schema.names)}.")
-    if len(set(chosen)) < len(chosen):
-        raise DataError(f"columns= contains a column twice: {list(chosen)}.")
+    for argument, names in (("columns", chosen), ("label", labels)):
+        if len(set(names)) < len(names):
+            raise DataError(f"{argument}= contains a column twice: {list(names)}. Leave one of them out.")
     if both := [name for name in chosen if name in labels]:
         raise DataError(f"The column {both[0]!r} is the label and also in columns=. Leave it out of columns=.")
     for name in (*chosen, *labels, *_some(weight)):
@@ -392,7 +393,7 @@ def from_zarr(X: Any, y: Any = None, *, weight: Any = None) -> ZarrRows:
             raise ArgumentTypeError(f"{name} must be an array or the path of one, got {type(array).__name__}.")
     for name, array in (("y", y), ("weight", weight)):
         if array is not None and array.shape[0] != X.shape[0]:
-            raise DataError(f"X has {X.shape[0]} rows, but {name} has {array.shape[0]}.")
+            raise DataError(f"X has {X.shape[0]} rows, but {name} has {array.shape[0]}. Pass one {name} per row.")
     n_bytes = max(int(np.prod(X.shape[1:])) * X.dtype.itemsize, 1)
     chunk = max((getattr(X, "chunks", None) or (1,))[0], 1)
     return ZarrRows(X, y, weight, chunk * max(1, _PART_BYTES // (n_bytes * chunk)))
@@ -570,7 +571,7 @@ def from_dask(X: Any, y: Any = None, *, weight: Any = None) -> DaskRows:
         if given[k] is None or (found := _lengths(given[k])) == lengths:
             continue
         if sum(found) != sum(lengths):
-            raise DataError(f"X has {sum(lengths)} rows, but {name} has {sum(found)}.")
+            raise DataError(f"X has {sum(lengths)} rows, but {name} has {sum(found)}. Pass one {name} per row.")
         if not hasattr(given[k], "rechunk"):
             raise DataError(
                 f"X and {name} are partitioned at different rows. Convert {name} to an array, "

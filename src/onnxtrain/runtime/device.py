@@ -364,6 +364,8 @@ def _shapes(graph: onnx.GraphProto) -> dict[str, list[int]]:
 
 def _meant(name: object) -> str:
     """Return the end of a message: the device that a number, a torch.device or a provider probably means."""
+    if name is None:
+        return " Did you mean 'auto'?"
     if isinstance(name, int):
         return f" Did you mean 'cuda:{name}'?"
     spelt = str(name).casefold()

@@ -287,22 +287,25 @@ def run_session(
         found = session.run(list(outputs) if outputs is not None else None, dict(feeds))
     except Exception as e:  # see open_with
         said = str(e).strip()
+        if encoder := next((encoder for part, encoder in _ENCODERS.items() if part in said), ""):
+            raise DataError(f"{UNKNOWN_CATEGORY} {encoder} takes any.") from e
         remedy = next((remedy for part, remedy in _REMEDIES.items() if part in said), "")
-        of_category = "Unknown Category" in said or "UnknownCategory" in said
-        found_in = "" if of_category else _integers(feeds)
-        raise DataError(f"onnxruntime cannot run the model: {said.removesuffix('.')}.{found_in}{remedy}") from e
+        raise DataError(f"onnxruntime cannot run the model: {said.removesuffix('.')}.{_integers(feeds)}{remedy}") from e
     # if an input is also an output, onnxruntime 1.19 returns its memory without keeping it alive
     given = [x for x in feeds.values() if isinstance(x, np.ndarray)]
     shared = (isinstance(y, np.ndarray) and any(np.may_share_memory(x, y) for x in given) for y in found)
     return [y.copy() if is_shared else y for y, is_shared in zip(found, shared, strict=True)]
 
 
+#: The error for a category that an encoder does not know, and the encoder that takes it, by onnxruntime's message.
+UNKNOWN_CATEGORY = "X has a category that the encoder was not fitted on."
+_ENCODERS = {
+    "Unknown Category": "OneHotEncoder(handle_unknown='ignore')",
+    "UnknownCategory": "OrdinalEncoder(handle_unknown='use_encoded_value', unknown_value=-1)",
+}
+
 #: The remedies for parts of the messages of onnxruntime.
 _REMEDIES = {
-    "Unknown Category": " X has a category that the encoder was not fitted on. OneHotEncoder(handle_unknown='ignore') "
-    "takes any.",
-    "UnknownCategory": " X has a category that the encoder was not fitted on. "
-    "OrdinalEncoder(handle_unknown='use_encoded_value', unknown_value=-1) takes any.",
     "Attempting to broadcast": " Two inputs or results have different lengths. Pass the inputs of a row, such as token "
     "ids and their mask, with the same length.",
     "Invalid input shape": " A row is too short for a convolution or a pooling of the model. Pad the rows.",

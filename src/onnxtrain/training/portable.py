@@ -539,7 +539,7 @@ def average_states(
                 f"{name!r} of state {i} contains values that are not finite: its training diverged. Leave it out."
             )
     if not found:
-        raise DataError("There is no state to average.")
+        raise DataError("There is no state to average. Pass a list of states: average_states([a, b]).")
     wanted = [1.0] * len(found) if weights is None else weights
     shares = np.array([as_number(w) for w in wanted] if isinstance(wanted, Iterable) else [])
     if shares.shape != (len(found),) or not np.isfinite(shares).all() or (shares < 0).any() or shares.sum() == 0:
@@ -547,7 +547,10 @@ def average_states(
     shapes = [{name: x.shape for name, x in state.items()} for state in found]
     for i, other in enumerate(shapes):
         if other != shapes[0]:
-            raise DataError(f"The states belong to different steps: {shapes[0]} in state 0, {other} in state {i}.")
+            raise DataError(
+                f"The states belong to different steps: {shapes[0]} in state 0, {other} in state "
+                f"{i}. Average the states of one exported step."
+            )
     return {name: _mean([state[name] for state in found], shares / shares.sum()) for name in found[0]}
 
 

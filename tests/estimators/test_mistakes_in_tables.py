@@ -1,0 +1,138 @@
+"""Mistakes in tables of pandas, polars and pyarrow, and the code for their library that the answers contain."""
+
+import re
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from sklearn.compose import make_column_transformer
+from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain.errors import ArgumentTypeError, ConversionError, DataError
+
+DAYS = pd.date_range("2020-01-01", periods=20)
+TABLE = pd.DataFrame({"area": np.arange(20.0), "town": ["Bern", "Ulm"] * 10})
+RENT = np.arange(20.0)
+KINDS = np.arange(20) % 2
+
+#: A column of each kind that holds no numbers, and the code that makes numbers of it, in polars.
+COLUMNS = [
+    (DAYS, "X['c'].dt.epoch('d')"),
+    (DAYS.date, "X['c'].dt.epoch('d')"),
+    (DAYS - DAYS[0], "X['c'].dt.total_seconds()"),
+    (["1", "2.5"] * 10, "X['c'].cast(float, strict=False)"),
+    (["1,5", "2"] * 10, "X['c'].str.replace_all('[^0-9,-]', '').str.replace(',', '.').cast(float)"),
+    (["$1,000.50", "$2"] * 10, "X['c'].str.replace_all('[^0-9.-]', '').cast(float)"),
+    (["180 cm", "99 cm"] * 10, "X['c'].str.replace_all('[^0-9.-]', '').cast(float)"),
+]
+
+
+def line():
+    return OrtGradientRegressor(make_pipeline(StandardScaler(), LinearRegression()), max_iter=1)
+
+
+@pytest.mark.parametrize("values, code", COLUMNS, ids=[str(row[0][0]) for row in COLUMNS])
+def test_the_code_is_that_of_polars_and_works(values, code):
+    X = pl.DataFrame({"area": RENT, "c": list(values), "town": ["Bern", "Ulm"] * 10})
+    with pytest.raises((ArgumentTypeError, DataError)) as e:
+        line().fit(X, RENT)
+    assert code in str(e.value) or values[0] == "1"  # numbers as strings are one of several cases
+    numbers = X.select("area").with_columns(eval(code, {"X": X}))
+    assert not re.search(r"pandas|astype|iloc", str(e.value))
+    line().fit(numbers, RENT)
+
+
+@pytest.mark.parametrize("model", [LinearRegression(), make_pipeline(StandardScaler(), LinearRegression())])
+@pytest.mark.parametrize("make", [pl.DataFrame, pd.DataFrame], ids=["polars", "pandas"])
+@pytest.mark.parametrize("others", [{}, {"area": RENT}], ids=["alone", "beside numbers"])
+def test_dates_are_no_numbers(model, make, others):
+    with pytest.raises((ArgumentTypeError, ConversionError), match="dates or durations in 'since'"):
+        OrtGradientRegressor(model).fit(make({"since": list(DAYS), **others}), RENT)
+
+
+def test_dates_that_a_model_does_not_use_are_taken():
+    X = pl.DataFrame({"area": RENT, "since": list(DAYS)})
+    model = make_pipeline(make_column_transformer((StandardScaler(), ["area"])), LinearRegression())
+    assert OrtGradientRegressor(model, max_iter=1).fit(X, RENT).predict(X).shape == (20,)
+    encoded = make_pipeline(OneHotEncoder(), LogisticRegression())
+    OrtGradientClassifier(encoded, max_iter=1).fit(pd.DataFrame({"since": DAYS}), KINDS)
+
+
+def test_dates_in_rows_to_predict_are_no_numbers():
+    model = line().fit(pl.DataFrame({"area": RENT, "since": RENT}), RENT)
+    with pytest.raises(ArgumentTypeError, match=re.escape("for example X['since'].dt.epoch('d'), or leave it out.")):
+        model.predict(pl.DataFrame({"area": RENT, "since": list(DAYS)}))
+
+
+@pytest.mark.parametrize(
+    "convert, code",
+    [(pa.Table.from_pandas, "X.to_pandas()"), (lambda X: pl.DataFrame(X).lazy(), "X.collect().to_pandas()")],
+    ids=["pyarrow", "lazy"],
+)
+def test_other_tables_become_frames_of_pandas_first(convert, code):
+    X = convert(TABLE)
+    with pytest.raises(DataError, match=re.escape(f"This code is for a frame of pandas: X = {code}.")) as e:
+        line().fit(X, RENT)
+    assert str(e.value).count("pandas:") == 1
+    assert eval(code, {"X": X}).shape == (20, 2)
+
+
+def test_missing_values_and_columns_of_polars():
+    X = pl.DataFrame({"area": [None, *RENT[1:]], "town": ["Bern", "Ulm"] * 10})
+    model = make_pipeline(
+        make_column_transformer((OneHotEncoder(), ["town"]), remainder="passthrough"), LinearRegression()
+    )
+    with pytest.raises(DataError, match=re.escape("X.with_columns(X['area'].fill_null(0.0))")):
+        OrtGradientRegressor(model).fit(X, RENT)
+    with pytest.raises(DataError, match=re.escape("X is a Series. Pass a frame: X.to_frame() for a column.")):
+        line().fit(X["area"], RENT)
+
+
+def test_codes_are_no_numbers_with_units():
+    with pytest.raises(DataError, match=re.escape("Put an encoder before it")):
+        line().fit(TABLE[["area"]].assign(code=["A12", "B7"] * 10), RENT)
+
+
+def test_the_column_with_units_is_named_and_not_one_of_plain_numbers():
+    X = TABLE[["area"]].assign(rooms=["2", "3"] * 10, price=["5 EUR", "7 EUR"] * 10)
+    with pytest.raises(
+        DataError, match=re.escape("as strings in 'price', such as '5 EUR'. Convert them: X['price'].str")
+    ):
+        line().fit(X, RENT)
+
+
+def test_a_column_of_a_column_transformer_needs_brackets():
+    model = make_pipeline(make_column_transformer((StandardScaler(), "area")), LinearRegression())
+    with pytest.raises(
+        DataError, match=re.escape("put the name of a column in brackets: (StandardScaler(), ['area'])")
+    ):
+        OrtGradientRegressor(model).fit(TABLE, RENT)
+
+
+ENCODED = OrtGradientRegressor(
+    make_pipeline(make_column_transformer((OrdinalEncoder(), ["town"])), LinearRegression()), max_iter=1
+).fit(TABLE, RENT)
+ELSEWHERE = TABLE.assign(town="Basel")
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: ENCODED.predict(ELSEWHERE),
+        lambda: ENCODED.score(ELSEWHERE, RENT),
+        lambda: ENCODED.losses(ELSEWHERE, RENT),
+        lambda: OrtGradientRegressor(ENCODED.estimator, max_iter=1).fit(TABLE, RENT, X_val=ELSEWHERE, y_val=RENT),
+        lambda: ENCODED.partial_fit(ELSEWHERE, RENT),
+    ],
+    ids=["predict", "score", "losses", "validation", "partial_fit"],
+)
+def test_an_unknown_category_is_named(call):
+    with pytest.raises(DataError, match=r"Found unknown categories \['Basel'\] in column 0") as e:
+        call()
+    assert "OrdinalEncoder(handle_unknown='use_encoded_value', unknown_value=-1)" in str(e.value)
+    assert "Gather" not in str(e.value)
