@@ -563,6 +563,28 @@ def test_an_input_that_is_an_output():
     np.testing.assert_allclose(ReferenceEvaluator(model.get_trained_onnx()).run(None, {"X": X})[1], X)
 
 
+@pytest.mark.parametrize("typed", [True, False])
+@pytest.mark.parametrize("names", [["b"], ["W", "b"], ["X"]])
+def test_weights_and_inputs_that_are_outputs(names, typed, tmp_path):
+    onx = parse_model("""<ir_version: 10, opset_import: ["" : 20]> g (float[N, 4] X) => (float[N, 1] Y)
+        <float[4, 1] W = {1, 2, 3, 4}, float[1] b = {0.5}> { h = MatMul(X, W) Y = Add(h, b) }""")
+    types = {"X": helper.make_tensor_value_info("X", 1, ["N", 4]), "W": helper.make_tensor_value_info("W", 1, [4, 1])}
+    types["b"] = helper.make_tensor_value_info("b", 1, [1])
+    onx.graph.output.extend([types[name] if typed else onnx.ValueInfoProto(name=name) for name in names])
+    model = OrtGradientRegressor(onx, output="Y", max_iter=3, random_state=0).fit(X, Y)
+    expected = {**model.weights_, "X": X}
+    for name, value in zip(names, ReferenceEvaluator(model.get_trained_onnx()).run(names, {"X": X}), strict=True):
+        np.testing.assert_array_equal(value, expected[name])
+    model.export_training_step(tmp_path)
+    assert (tmp_path / "predict.onnx").exists()
+
+
+def test_an_output_that_is_listed_twice():
+    onx = parse_model(LINE)
+    onx.graph.output.extend([onx.graph.output[0]] * 2)
+    assert max(check_gradient(onx, {"X": X}).values()) < 1e-8
+
+
 @pytest.mark.parametrize("kind", [TensorProto.INT4, TensorProto.FLOAT8E5M2, TensorProto.FLOAT4E2M1])
 def test_rows_of_types_that_numpy_lacks(kind):
     onx = parse_model(LINE.partition("{ Y =")[0] + "{ x = Cast <to = 1> (X) Y = MatMul(x, W) }")

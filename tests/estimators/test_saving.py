@@ -436,6 +436,12 @@ def test_files_that_were_changed_and_signed_again(name, files, tmp_path, monkeyp
     [
         ("attributes", "_n_labels", None, "does not contain n_labels"),
         ("attributes", "_n_labels", True, "_n_labels of the estimator must be of type int, got True"),
+        (
+            "attributes",
+            "feature_names_in_",
+            {"array": ["O", [1], [["a"]]]},
+            r"array in the file contains a list, \['a'\]",
+        ),
         ("model", "scores", {"array": 0}, "scores of TrainableModel must be of type str | None"),
         ("model", "scores", "other", "do not match its graph: other"),
         ("model", "shapes", {"dict": [["X", {"tuple": ["n", 10]}]]}, "shapes of TrainableModel must be"),
@@ -469,6 +475,29 @@ def test_a_header_with_another_type(part, name, value, words, tmp_path):
     path.write_bytes(plain + file_format._trailer(plain))
     with pytest.raises(ModelError, match=words):
         load(path)
+
+
+def texts(name):
+    return onnx.helper.make_tensor(name, onnx.TensorProto.STRING, [1], ["a"])
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (lambda g: g.node[-1].ClearField("output"), "No node computes the output"),
+        (lambda g: g.node[0].input.pop(), "must have 2 inputs, got 1"),
+        (lambda g: g.initializer[0].CopyFrom(texts(g.initializer[0].name)), "."),
+    ],
+)
+def test_a_graph_with_nodes_that_are_not_what_their_operators_are(change, words, files, tmp_path):
+    path, size = tmp_path / "m.onnx", len(file_format._trailer(b""))
+    for content in files:
+        proto = onnx.load_model_from_string(content[:-size])
+        change(proto.graph)
+        plain = proto.SerializeToString()
+        path.write_bytes(plain + file_format._trailer(plain))
+        with pytest.raises(ModelError, match=words):
+            load(path)
 
 
 def test_bytes_that_were_changed_and_signed_again(files, tmp_path):

@@ -5,8 +5,8 @@ import onnx.parser
 import onnxruntime
 import pytest
 
-from onnxtrain.errors import ModelError
-from onnxtrain.runtime.session import open_session
+from onnxtrain.errors import DataError, ModelError
+from onnxtrain.runtime.session import open_session, run_session
 
 LEVELS = onnxruntime.GraphOptimizationLevel
 ONX = onnx.parser.parse_model('<ir_version: 10, opset_import: ["" : 21]> g (float[2] X) => (float[2] Y) { Y = Neg(X) }')
@@ -54,3 +54,19 @@ def test_an_operator_without_kernel_for_float64_is_named(op_type):
     )
     with pytest.raises(ModelError, match=f"It has no {op_type} for float64. Set dtype='float32'"):
         open_session(onx)
+
+
+class Stopped(Exception):
+    """The exception of a user's signal handler."""
+
+
+@pytest.mark.parametrize(
+    "error, expected", [(Stopped, Stopped), (TimeoutError, TimeoutError), (RuntimeError, DataError)]
+)
+def test_a_signal_handler_that_raises_is_no_error_of_onnxruntime(error, expected):
+    class Interrupted:
+        def run(self, outputs, feeds):
+            raise error
+
+    with pytest.raises(expected):
+        run_session(Interrupted(), {})

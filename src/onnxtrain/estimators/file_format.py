@@ -18,7 +18,7 @@ import math
 import os
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
@@ -344,6 +344,8 @@ class Decoder:
         kind, shape, values = content
         array = np.empty(len(values), dtype=object)
         array[:] = self._items(values)
+        if wrong := [x for x in array.flat if not isinstance(x, Hashable)]:  # names and labels are looked up
+            raise ModelError(f"An array in the file contains a {type(wrong[0]).__name__}, {wrong[0]!r:.50}.")
         return (array if kind == "O" else array.astype(np.str_)).reshape(shape)
 
     def _random_state(self, content: Any) -> np.random.RandomState:

@@ -366,6 +366,7 @@ class Kept:
     def __init__(self, path: str | os.PathLike, trusted: tuple[str, ...] = ()):
         with _understood(path):
             onx, header, tensors = file_format.read(path)
+            graph.check_nodes(onx)
             self._decoder = Decoder(tensors)
             self.kind, self.has_estimator = str(header["class"]), bool(header["has_estimator"])
             self.params = dict(header["params"])

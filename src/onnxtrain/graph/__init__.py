@@ -24,7 +24,7 @@ from onnxtrain.graph.build import (
     unique_name,
     value_like,
 )
-from onnxtrain.graph.check import PROTO_LIMIT, check_location
+from onnxtrain.graph.check import PROTO_LIMIT, check_location, check_nodes
 from onnxtrain.graph.edit import (
     WITHOUT_EFFECT,
     cast_floats,
@@ -127,6 +127,7 @@ __all__ = [
     "carried",
     "cast_floats",
     "check_location",
+    "check_nodes",
     "constant",
     "constants_as_nodes",
     "copy_of",

@@ -259,6 +259,7 @@ def load(onx: ModelLike) -> ir.Model:
     with as_model_error("The model cannot be read"):
         proto = inline_functions(proto)
         name_dimensions(proto.graph)
+        _declare_passed_on(proto.graph)
         name_domains(proto)
         check_nodes(proto)
         spell_out(proto.graph, {})
@@ -348,6 +349,15 @@ def _refuse_sparse(proto: onnx.ModelProto) -> None:
         raise ModelError(
             f"The {found[0]} is sparse: it cannot be trained or differentiated. Store it as a dense tensor."
         )
+
+
+def _declare_passed_on(graph: onnx.GraphProto) -> None:
+    """Give outputs that are initializers or inputs and have no type, in place, the type of these: it would be lost."""
+    types = {w.name: onnx.helper.make_tensor_type_proto(w.data_type, w.dims) for w in graph.initializer}
+    types |= {value.name: value.type for value in graph.input}
+    for value in graph.output:
+        if value.name in types and not value.type.WhichOneof("value"):
+            value.type.CopyFrom(types[value.name])
 
 
 def _refuse_layouts(proto: onnx.ModelProto) -> None:

@@ -163,6 +163,7 @@ def open_with(
             content, options, providers=providers, provider_options=provider_options, enable_fallback=0
         )
     except Exception as e:  # onnxruntime's exceptions have no common base class but Exception
+        raise_others(e)
         raise ModelError(
             f"onnxruntime {onnxruntime.__version__} cannot load the model: {e}{_in_float64(content, str(e))}"
             f"{next((remedy for part, remedy in _OF_LOADING.items() if part in str(e)), '')}"
@@ -279,6 +280,12 @@ def run(
     return run_session(open_session(onx, device, n_threads, thorough=thorough), feeds, outputs)
 
 
+def raise_others(e: Exception) -> None:
+    """Raise an exception that is not onnxruntime's: that of a signal handler, as a timeout, while onnxruntime ran."""
+    if not type(e).__module__.startswith(("onnxruntime", "builtins")) or isinstance(e, OSError):
+        raise e
+
+
 def run_session(
     session: onnxruntime.InferenceSession, feeds: Mapping[str, np.ndarray], outputs: Sequence[str] | None = None
 ) -> list[np.ndarray]:
@@ -286,6 +293,7 @@ def run_session(
     try:
         found = session.run(list(outputs) if outputs is not None else None, dict(feeds))
     except Exception as e:  # see open_with
+        raise_others(e)
         said = str(e).strip()
         if encoder := next((encoder for part, encoder in _ENCODERS.items() if part in said), ""):
             raise DataError(f"{UNKNOWN_CATEGORY} {encoder} takes any.") from e

@@ -10,7 +10,7 @@ import numpy as np
 
 from onnxtrain.errors import DataError
 from onnxtrain.runtime.device import Buffer
-from onnxtrain.runtime.session import BoundRun, Place, Session, recorded
+from onnxtrain.runtime.session import BoundRun, Place, Session, raise_others, recorded
 from onnxtrain.training.packing import Part, Parts, join
 from onnxtrain.training.state import TrainingState
 from onnxtrain.training.step import StepGraph, Wire
@@ -127,6 +127,7 @@ class BoundStep:
         try:
             session.run_with_iobinding(binding, options)
         except Exception as e:  # see open_with
+            raise_others(e)
             if not self._captured:
                 raise DataError(f"onnxruntime cannot run a training step: {e}") from e
             self._open(captured=False)  # the input state is unchanged
@@ -230,6 +231,7 @@ class BoundUpdate:
         try:
             self._session.run_with_iobinding(self._binding)
         except Exception as e:  # see open_with
+            raise_others(e)
             raise DataError(f"onnxruntime cannot run an update of the weights: {e}") from e
         if self._written is not self._buffers:
             for name, buffer in self._buffers.items():

@@ -105,7 +105,7 @@ def _in_rows(g: ObjectiveGraph, w: ir.Value, dw: ir.Value, kind: Hashable, rows:
     shape = static_shape(w) or ()
     n = math.prod(shape)
     value = g.add_input(f"{w.name}_in_rows", (rows, n // rows))
-    ir.convenience.replace_all_uses_with(w, g.op.Reshape(value, _shape(g.op, shape)))
+    ir.convenience.replace_all_uses_with(w, g.op.Reshape(value, _shape(g.op, shape)), replace_graph_outputs=True)
     g.model.graph.inputs.remove(w)
     gradient = g.op.Reshape(dw, _shape(g.op, (rows, n // rows)))
     return Packed(value, gradient, {str(w.name): Part(0, n, shape, rows)}, kind, rows)
@@ -123,7 +123,7 @@ def _pack(g: ObjectiveGraph, members: Sequence[tuple[ir.Value, ir.Value]], kind:
         is_row = same_shape(w, piece)
         whole = piece if is_row or _will_do_as_row(w) else op.Reshape(piece, _shape(op, static_shape(w) or ()))
         gradients.append(dw if is_row else op.Reshape(dw, _shape(op, (1, size))))
-        ir.convenience.replace_all_uses_with(w, whole)
+        ir.convenience.replace_all_uses_with(w, whole, replace_graph_outputs=True)
         g.model.graph.inputs.remove(w)
     return Packed(row, op.Concat(*gradients, axis=1), dict(parts), kind)
 

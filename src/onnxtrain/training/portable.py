@@ -310,7 +310,7 @@ def _input(name: str, dtype: ir.DataType | None, shape: Sequence[Any]) -> ir.Val
 def _replace(old: ir.Value, new: ir.Value) -> None:
     """Replace an input by another value, which gets its type and shape."""
     new.type, new.shape = old.type, old.shape
-    ir.convenience.replace_all_uses_with(old, new)
+    ir.convenience.replace_all_uses_with(old, new, replace_graph_outputs=True)
 
 
 def _label(op: Op, old: ir.Value, name: str, labels: range | None = None) -> ir.Value:
@@ -397,6 +397,7 @@ def predictor(
     model = graph.reload(objective.model)
     _fill(model, constants, "predict.onnx")
     op, inputs = graph.builder(model).op, {str(v.name): v for v in model.graph.inputs}
+    names = [str(v.name) for v in model.graph.outputs]  # a weight may be an output, and gets another name
     for name, parts in step.state.items():
         weights = {inputs[key[0]]: part for key, part in parts.items() if len(key) == 1}
         packed = {w: part for w, part in weights.items() if part is not None}
@@ -404,8 +405,7 @@ def predictor(
             model.graph.inputs.append(_unpacked(op, name, packed))
         for w in weights.keys() - packed.keys():
             w.name = name
-    values = {str(v.name): v for v in model.graph.outputs}
-    results = [(name, values[name]) for name in outputs]
+    results = [(name, model.graph.outputs[names.index(name)]) for name in outputs]
     needed = graph.ancestors(value for _, value in results)
     model.graph.inputs[:] = [v for v in model.graph.inputs if v in needed]
     return graph.save(model, outputs=results).SerializeToString()
