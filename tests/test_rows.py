@@ -218,6 +218,28 @@ def damaged(folder):
     return folder
 
 
+def with_other_bytes(folder, at):
+    """A file of one row group in which bytes, counted from the end if negative, are others."""
+    written(folder, a=TABLE)
+    content = bytearray((folder / "a.parquet").read_bytes())
+    content[at : at + 200] = b"\xff" * 200
+    (folder / "a.parquet").write_bytes(content)
+    return folder
+
+
+def of_a_removed_file(folder):
+    source = from_parquet(written(folder, a=A, b=B), label="y")
+    (folder / "b.parquet").unlink()
+    return source
+
+
+def of_damaged_chunks(folder):
+    source = of_zarr(folder)
+    for path in folder.glob("X/c/*/*"):
+        path.write_bytes(b"damaged")
+    return source
+
+
 def partitioned(folder):
     (folder / "b=1").mkdir()
     written(folder / "b=1", a=TABLE)
@@ -291,6 +313,18 @@ REFUSED = {
     ),
     "a group of zarr": (lambda f: from_zarr(group(f), y), FileError, "no zarr array .*The path of an array in a group ends"),
     "a file of no bytes": (lambda f: from_parquet(damaged(f)), DataError, "b.parquet.*Leave the file out, or write"),
+    "damaged values": (
+        lambda f: from_parquet(with_other_bytes(f, 4), label="y").read(0),
+        DataError, r"a.parquet' cannot be read: .*Write it again\. Every epoch reads all files again",
+    ),
+    "a file that is gone": (
+        lambda f: of_a_removed_file(f).read(1), FileError, r"There is no file .*b.parquet' any more. Every epoch reads all",
+    ),
+    "damaged chunks": (lambda f: of_damaged_chunks(f).read(1), DataError, r"rows 60 to 120 of .* cannot be read: .*Write it again"),
+    "names of files read": (
+        lambda f: Parts(from_files(["a.csv"], lambda path: (path, path))).read(0),
+        DataError, r"read\(0\) must return arrays or frames, got 'a.csv'",
+    ),
     "a folder without files": (lambda f: from_parquet(f, label="y"), DataError, "There are no files in"),
     "no paths": (lambda f: from_parquet([], label="y"), DataError, r"There are no files in \[\]"),
     "no features": (

@@ -18,7 +18,6 @@ from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.attributes import NamesItsAttributes
-from onnxtrain.convert.learned import library_of
 from onnxtrain.errors import ArgumentTypeError, DataError
 from onnxtrain.registry import did_you_mean
 
@@ -104,7 +103,7 @@ def allows_nan(source: object) -> bool:
     The tags of meta-estimators do not say so; most pass the rows on unchecked. CatBoost's estimators have no tags.
     """
     if not isinstance(source, BaseEstimator):
-        return library_of(type(source)) == "catboost"
+        return any(base.__module__.partition(".")[0] == "catboost" for base in type(source).__mro__)
     if not isinstance(source, Pipeline):
         within = getattr(source, "estimator", getattr(source, "regressor", None))
         return get_tags(source).input_tags.allow_nan or allows_nan(within)

@@ -192,6 +192,9 @@ class Parts(NamesItsParameters, NoArray):
                 f"read({i}) must return the tuple (X, y) or (X, y, sample_weight), got {type(found).__name__}"
                 + (f" of length {len(found)}." if isinstance(found, tuple) else ".")
             )
+        for value in found:
+            if isinstance(value, (str, bytes)):
+                raise DataError(f"read({i}) must return arrays or frames, got {value!r:.50}. Let it read that file.")
         return Part(*(value if value is None else in_memory(value, "a part") for value in found))
 
     def in_order(self) -> Iterator[Part]:

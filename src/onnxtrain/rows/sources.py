@@ -72,6 +72,10 @@ class ParquetRows(NoArray):
         group, pa = self.groups[i], _require("pyarrow", "pyarrow")
         try:
             table = self._table(group, list(dict.fromkeys([*self.columns, *labels, *_some(self.weight)])))
+        except FileNotFoundError as e:
+            raise FileError(f"There is no file {group.fragment.path!r} any more. {_CHANGED}") from e
+        except (OSError, UnicodeDecodeError) as e:
+            raise _unreadable(group.fragment.path, e) from e
         except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as e:
             raise DataError(
                 f"{group.fragment.path!r}: {e} The columns must have the types of the dataset. Write all files with "
@@ -115,6 +119,16 @@ class ParquetRows(NoArray):
         arrays = [table[f.name] if f.name in table.column_names else pa.nulls(len(table), f.type) for f in fields]
         found = pa.table(arrays, names=columns)
         return found.cast(pa.schema(fields, metadata=table.schema.metadata or self.schema.metadata))
+
+
+#: Part of messages about rows that another part of the fit could read.
+_CHANGED = "Every epoch reads all files again, so they must not change."
+
+
+def _unreadable(what: str, e: Exception) -> DataError:
+    """Return the error for a file or array whose bytes are damaged."""
+    reason = " ".join(str(e).split()).rstrip(".")
+    return DataError(f"{what!r:.80} cannot be read: {reason}. Write it again. {_CHANGED}")
 
 
 def _frame(table: Any) -> Any:
@@ -184,7 +198,10 @@ def from_parquet(
     _require("pandas", "pandas")
     dataset = source if isinstance(source, ds.Dataset) else _dataset(ds, source)
     labels = [] if label is None else [label] if isinstance(label, str) else list(label)
-    index = (dataset.schema.pandas_metadata or {}).get("index_columns", [])  # the index of a frame
+    try:
+        index = (dataset.schema.pandas_metadata or {}).get("index_columns", [])  # the index of a frame
+    except ValueError as e:  # it is no JSON, or not UTF-8
+        raise _unreadable(str(source), e) from e
     rest = [name for name in dataset.schema.names if name not in (*labels, weight, *index)]
     chosen = rest if columns is None else [columns] if isinstance(columns, str) else list(columns)
     _check_columns(dataset, labels, weight, chosen)
@@ -197,6 +214,8 @@ def from_parquet(
         groups = [group for fragment in fragments for group in _groups(fragment)]
     except _require("pyarrow", "pyarrow").ArrowInvalid as e:
         raise DataError(f"{e}. Leave the file out, or write it again.") from e
+    except (OSError, UnicodeDecodeError) as e:
+        raise _unreadable(str(source), e) from e
     if not groups:
         raise DataError(f"There are no rows in {source!r}.")
     of_label = label if label is None or isinstance(label, str) else tuple(label)
@@ -305,6 +324,8 @@ def _dataset(ds: Any, source: Any) -> Any:
         remedy = "Read other formats with from_files(paths, read)."
         remedy = "Download it first." if "://" in str(source) else remedy
         raise DataError(f"{source!r:.80} cannot be read as parquet: {str(e).rstrip('.')}. {remedy}") from e
+    except OSError as e:
+        raise _unreadable(str(source), e) from e
     except _require("pyarrow", "pyarrow").ArrowTypeError as e:
         raise DataError(
             f"{source!r:.80}: a column has one type in the files and another in the names of their folders: {e} Pass "
@@ -355,7 +376,10 @@ class ZarrRows(NoArray):
         """Return a part as arrays."""
         rows = self._rows(i)
         given = (self.X, self.y) if self.weight is None else (self.X, self.y, self.weight)
-        return tuple(None if array is None else array[rows] for array in given)
+        try:
+            return tuple(None if array is None else array[rows] for array in given)
+        except Exception as e:  # the codecs of zarr and h5py raise any class for damaged chunks
+            raise _unreadable(f"rows {rows.start} to {rows.stop} of {self.X!r}", e) from e
 
 
 @lists_its_arguments
