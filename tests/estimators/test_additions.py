@@ -366,6 +366,15 @@ def test_neighbours_at_equal_distances_name_those_within_a_radius():
     close(start.predict_proba(rows), fitted.predict_proba(rows))
 
 
+def test_neighbours_at_equal_distances_between_the_rows_of_a_fit_are_compared():
+    rows = np.unique(np.random.default_rng(0).integers(0, 30, (60, 2)), axis=0).astype(np.float32)
+    kind = np.arange(len(rows)) % 2
+    nearest = KNeighborsClassifier(1, algorithm="brute")  # of a row of the fit, the row itself
+    fitted = VotingClassifier([("a", LogisticRegression()), ("b", nearest)], voting="soft").fit(rows, kind)
+    with pytest.raises(ConversionError, match="on all decimals between the rows.*RadiusNeighborsClassifier"):
+        OrtGradientClassifier(fitted).fit(rows, kind)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize(
     "neighbours",

@@ -27,7 +27,13 @@ from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, PowerTransformer, StandardScaler
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    OneHotEncoder,
+    PowerTransformer,
+    SplineTransformer,
+    StandardScaler,
+)
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeRegressor
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
@@ -126,8 +132,12 @@ def test_an_array_may_have_nan_where_the_estimator_takes_it(model):
     [
         (PowerTransformer("box-cox"), r"strictly positive data. Use PowerTransformer\(method='yeo-johnson'\)"),
         (FunctionTransformer(np.log), "X contains NaN after a step of the pipeline"),
+        (
+            SplineTransformer(extrapolation="error"),
+            r"limits of the knots. .*\(extrapolation='linear'\) takes any values",
+        ),
     ],
-    ids=["box-cox", "logarithm"],
+    ids=["box-cox", "logarithm", "splines"],
 )
 @pytest.mark.filterwarnings("ignore:invalid value encountered in log")
 def test_rows_that_a_step_refuses_are_refused(step, words):

@@ -87,7 +87,7 @@ def compare(
 
     if _has_trees_last(estimator):
         _check_between(estimator, run, rows_between(X), _SPLITS_BETWEEN)
-    elif holds(estimator, KNeighborsRegressor):
+    elif holds(estimator, (KNeighborsClassifier, KNeighborsRegressor)):
         between = rows_between(X)
         # each is compared with all fitted rows
         few = None if between is None else some_rows(between, COMPARED_ROWS)

@@ -127,6 +127,7 @@ _REMEDIES = {
     "Sample weights must be 1D": " Pass one weight per row of X, such as sample_weight[:, 0].",
     "(numpy.record,": ". Convert records to columns: pandas.DataFrame(X).",
     "Cannot cast array data from dtype([(": ". Convert the fields to columns: pandas.DataFrame(X).",
+    "beyond the limits of the knots": ". SplineTransformer(extrapolation='linear') takes any values.",
     "No neighbors found for test samples": " Set outlier_label='most_frequent' of RadiusNeighborsClassifier.",
     "can only be applied to strictly positive data": (
         ". Use PowerTransformer(method='yeo-johnson'), which takes any values, or leave these rows out."
