@@ -1,10 +1,12 @@
 """Predictions: as the trained ONNX model's, in any pieces, by sessions that small models share."""
 
+import weakref
+
 import numpy as np
 import onnx
 import pytest
 from sklearn.compose import make_column_transformer
-from sklearn.datasets import load_diabetes
+from sklearn.datasets import load_diabetes, load_iris
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
@@ -184,3 +186,19 @@ def test_rows_without_names_are_warned_of_where_the_model_saw_names(diabetes):
     model = trained(pandas.DataFrame(X, columns=list("abcdefghij")), y)
     with pytest.warns(UserWarning, match="does not have valid feature names"):
         model.predict(X)
+
+
+def test_scores_become_labels_piece_by_piece(monkeypatch):
+    X, y = load_iris(return_X_y=True)
+    model, given = OrtGradientClassifier(max_iter=1, random_state=0).fit(X, y), []
+
+    def pieces(*_):
+        for _ in range(4):
+            scores = np.eye(3)
+            given.append(weakref.ref(scores))
+            yield scores
+            del scores
+            assert sum(piece() is not None for piece in given) <= 1  # all scores of a language model are too many
+
+    monkeypatch.setattr(type(model._model), "predict", pieces)
+    assert model.predict(X).tolist() == [0, 1, 2] * 4

@@ -175,15 +175,17 @@ class EvaluableEstimator(OrtGradientEstimator):
         As in scikit-learn, the output is float32 for float32 rows and float64 otherwise.
         """
         model = self._model
-        found: list[np.ndarray] = []
+        found = []
         for rows in (piece for part in deferred.fit_data.features_of(X) for piece in model.form.pieces(part)):
             dtype = np.dtype(np.float32 if getattr(rows, "dtype", None) == np.float32 else np.float64)
             outputs = model.predict(model.check(self, rows), output)
+            finite = True
             with model.category_named(rows):
-                pieces = [piece.astype(dtype, copy=False) for piece in outputs]
-            if not all(np.isfinite(piece.sum()) for piece in pieces):
-                model.raise_as_original(rows)
-            found += map(read, pieces)
+                for piece in outputs:
+                    if finite and not np.isfinite(piece.sum()):
+                        finite = False
+                        model.raise_as_original(rows)
+                    found.append(read(piece.astype(dtype, copy=False)))
         if not found:
             raise DataError("X has no rows. Pass at least one.")
         return found[0] if len(found) == 1 else np.concatenate(found)

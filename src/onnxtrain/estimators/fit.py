@@ -15,15 +15,17 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.base import clone
-from sklearn.utils import check_random_state
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.preprocessing import FunctionTransformer
+from sklearn.utils import check_random_state, get_tags
 
 from onnxtrain.convert.columns import date_columns
 from onnxtrain.convert.head import head_weights
-from onnxtrain.convert.learned import thawed
+from onnxtrain.convert.learned import inside, thawed
 from onnxtrain.convert.lookups import added_masks
 from onnxtrain.convert.model_inputs import Entrance
-from onnxtrain.errors import ConversionError, DataError, OnnxTrainError, warn
+from onnxtrain.errors import ArgumentTypeError, ConversionError, DataError, OnnxTrainError, warn
 from onnxtrain.estimators.agreement import check_start
 from onnxtrain.estimators.arrays import as_array, as_pandas, is_polars, not_nullable, warn_of_multiplied_mask
 from onnxtrain.estimators.cautions import (
@@ -63,10 +65,11 @@ from onnxtrain.estimators.protocols import (
     Model,
     OnnxModel,
     is_fitted,
+    is_frame,
     is_of_objects,
     is_onnx,
 )
-from onnxtrain.estimators.remedies import as_data_error
+from onnxtrain.estimators.remedies import as_data_error, of_columns
 from onnxtrain.estimators.reports import (
     FitTask,
     as_listener,
@@ -367,7 +370,7 @@ def _start_divided(
     if sample_weight is not None and np.asarray(sample_weight).ndim:
         check_sample_weight(sample_weight, y, "float64")
     if estimator.estimator is not None and not is_fitted(estimator.estimator):
-        _check_no_dates(estimator.estimator, X, y)
+        _check_no_dates(estimator.estimator, X)
     with as_data_error(X), _targets_checked_on_error(estimator, y):
         fitted = fitted_on(
             estimator.estimator,
@@ -401,22 +404,22 @@ def _start_divided(
     raise refusal(whole, refused)
 
 
-def _check_no_dates(model: Any, X: Any, y: Any) -> None:
-    """Raise for dates that scikit-learn takes as numbers, in a frame of polars or without other columns.
+def _check_no_dates(model: Estimator, X: Any) -> None:
+    """Raise for dates where scikit-learn takes only numbers; it would take them as times since 1970, unless mixed."""
+    if not (is_polars(X) or is_frame(X)) or any(map(_may_take_dates, inside(model))):
+        return
+    rows = as_pandas(X[:_FEW])
+    if date_columns(rows):
+        raise ArgumentTypeError(of_columns(rows))
 
-    In a frame of pandas, it refuses them beside other columns.
-    """
-    rows = as_pandas(X.head(_FEW)) if hasattr(X, "head") else X
-    dates = date_columns(rows)
-    if dates and (is_polars(X) or len(dates) == rows.shape[1]):
-        rows = rows.assign(**{"": 0.0})
-        try:
-            clone(model).fit(rows, np.asarray(y)[: len(rows)])
-        except TypeError as e:
-            with as_data_error(rows):
-                raise e
-        except Exception:  # of few rows, or of a step that takes frames of polars: the fit on all rows raises it
-            return
+
+def _may_take_dates(step: Estimator) -> bool:
+    own = type(step).__module__.startswith("sklearn.")
+    return (
+        not own
+        or isinstance(step, (ColumnTransformer, FunctionTransformer, SimpleImputer))
+        or get_tags(step).input_tags.categorical
+    )
 
 
 @contextmanager

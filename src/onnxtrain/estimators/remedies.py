@@ -163,7 +163,7 @@ def as_data_error(X: object = None, *, of_onnx: bool = False) -> Iterator[None]:
 
 def _with_remedy(message: str, X: Any, *, of_onnx: bool) -> str:
     """Return a message of scikit-learn, numpy or pandas about rows or targets, with the remedy."""
-    said = _of_columns(X) if _NO_NUMBER.search(message) and _is_about(X, message) else ""
+    said = of_columns(X) if _NO_NUMBER.search(message) and _is_about(X, message) else ""
     if said:
         return said
     remedy = next((remedy for part, remedy in _REMEDIES.items() if part in message), "")
@@ -223,7 +223,7 @@ def _is_about(X: object, message: str) -> bool:
     return named is None or named[1].rpartition(".")[2] in types_of_columns(X)
 
 
-def _of_columns(X: object) -> str:
+def of_columns(X: object) -> str:
     """Return a message about columns of a frame with dates or objects, with the remedy; empty if there are none."""
     if dates := date_columns(X):
         return (
