@@ -107,6 +107,7 @@ _REMEDIES = {
     "validation_data": "Pass the validation set to fit: fit(X, y, X_val=..., y_val=...).",
     "eval_set": "Pass the validation set to fit: fit(X, y, X_val=..., y_val=...).",
     "callbacks": "Pass a function to fit, fit(X, y, callback=...), or callbacks of scikit-learn to set_callbacks.",
+    "monitor": "early_stopping=True holds out rows, monitors their loss and keeps the weights of the best epoch.",
     "steps_per_epoch": "An epoch uses all rows once; batch_size sets the number of steps.",
     "initial_epoch": "To continue an earlier fit, use warm_start=True, partial_fit or fit(..., resume=True).",
     "t_max": "A schedule ends with the last of the max_iter epochs, so it needs no length.",
@@ -127,6 +128,7 @@ _SAME_REMEDY = {
     "lora_dropout": "lora_bias use_rslora use_dora",
     "metrics": "metric scoring scorer eval_metric compute_metrics metric_for_best_model",
     "nesterovs_momentum": "nesterov",
+    "monitor": "greater_is_better mode restore_best restore_best_weights save_best_only",
     "num_classes": "class_names classes id2label label2id labels n_classes n_labels n_outputs num_labels",
     "opset": "target_opset opset_version opset_import",
     "rank": "r lora_r lora_rank lora_alpha target_modules modules_to_save",
@@ -190,6 +192,8 @@ def advice(name: str, known: Iterable[str]) -> str:
         return _REMEDIES[_REMEDY_OF[key]]
     if "__" in key:  # skorch's parameters of its components, such as optimizer__lr
         outer, _, inner = key.partition("__")
+        if _OURS.get(outer) == "estimator" and "estimator" in names:
+            return "Pass a model that has its layers: estimator=model."
         part = next((part for part in (inner, outer) if part in names or part in _REMEDY_OF or part in _OURS), None)
         return advice(part, names) if part else ""
     if (ours or name) in _OF_CLASSES:

@@ -242,7 +242,7 @@ def limit_caches(n_bytes: int) -> int:
     1048576
     """
     if not isinstance(n_bytes, int) or isinstance(n_bytes, bool) or n_bytes < 0:
-        raise ParameterError(f"n_bytes must be an integer, 0 or more, got {n_bytes!r}.")
+        raise ParameterError(f"n_bytes must be an integer, 0 or more, got {n_bytes!r}. 10**9 is a gigabyte.")
     before, _MEMORY.limit = _MEMORY.limit, n_bytes
     _MEMORY.shrink()
     return before

@@ -15,7 +15,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import ClassVar
 
-import dask
 import joblib
 import numpy as np
 import onnx
@@ -184,7 +183,7 @@ NAMES = [
     ("alphas", "Use a search of scikit-learn: GridSearchCV("),
     ("positive", "Pass a model: OrtGradientRegressor(LinearRegression("),
     ("optimizer__momentum", "solver=onnxtrain.optim.SGD(momentum=...)"),
-    ("module__hidden", "Did you mean 'estimator'?"),
+    ("module__hidden", "Pass a model that has its layers: estimator=model."),
     ("iterator_train__batch_size", "Did you mean 'batch_size'?"),
     ("callbacks__patience", "Did you mean 'n_iter_no_change'?"),
     ("qqq", "Known: accumulate, average, "),
@@ -938,7 +937,7 @@ LAST_CALLS = [
     ),
     (lambda _: R(l1=True).fit(X, y), ParameterError, "l1 must be a number such as 0.01, got True."),
     (lambda _: R(l2=False).fit(X, y), ParameterError, "l2 must be a number such as 0.01, got False."),
-    (lambda _: R(clip_norm=0).fit(X, y), ParameterError, "Got 0 instead. Set None to disable clipping."),
+    (lambda _: R(clip_norm=0).fit(X, y), ParameterError, "Got 0 instead. Pass the largest norm of all"),
     (
         lambda _: R(loss="huber", loss_params=[1.0]).fit(X, y),
         ParameterError,
@@ -2652,12 +2651,72 @@ def nested():
     return lambda op, y, p: abs(y - p)
 
 
+#: Rows of xgboost, and a value that dask has not computed yet.
+FOREIGN = type("DMatrix", (), {"__module__": "xgboost.core"})()
+LATER = type("Delayed", (), {"__module__": "dask.delayed", "compute": print})()
+
+
 class NoOptimizer:
     """A class that a user registers as an optimizer, although it is none."""
 
 
 #: Searches, files, names of other libraries, numbers as strings, losses of other libraries and of users.
 FIFTH_HOUR = [
+    (
+        lambda _: R(monitor="val_loss"),
+        ArgumentTypeError,
+        "monitors their loss and keeps the weights of the best epoch.",
+    ),
+    (
+        lambda _: R(restore_best_weights=True),
+        ArgumentTypeError,
+        "monitors their loss and keeps the weights of the best",
+    ),
+    (lambda _: R(LINE, module__units=3), ArgumentTypeError, "Pass a model that has its layers: estimator=model."),
+    (
+        lambda _: R().fit("rent ~ area", RENT),
+        DataError,
+        "got the formula 'rent ~ area'. Pass the columns: fit(frame[['x']]",
+    ),
+    (
+        lambda _: R().fit(FOREIGN, y),
+        DataError,
+        "got a DMatrix of xgboost. Pass the arrays of which it was made: fit(X, y), predict(X).",
+    ),
+    (lambda _: R(loss={"Y": "log"}).fit(X, y), LossError, "such as loss='log', and name this output with output=."),
+    (
+        lambda _: R(learning_rate=Ridge()).fit(X, y),
+        OptimizerError,
+        "example: learning_rate=onnxtrain.optim.Cosine(0.1).",
+    ),
+    (
+        lambda _: onnxtrain.get_train_initializer(LINE, 1),
+        ArgumentTypeError,
+        "too many positional arguments. Its arguments",
+    ),
+    (
+        lambda _: onnxtrain.loss("of_user", kind="output"),
+        ArgumentTypeError,
+        "Its arguments are names, prediction, least, o",
+    ),
+    (lambda _: onnxtrain.gradient_rule("Cube", domains=""), ArgumentTypeError, "Did you mean 'domain'?"),
+    (lambda _: onnxtrain.no_gradient("Cube", domains=""), ArgumentTypeError, "Did you mean 'domain'?"),
+    (lambda _: onnxtrain.optim.optimizer("cube", name=""), ArgumentTypeError, "Its arguments are names, override."),
+    (lambda _: LossCurveDisplay(curve=[1.0]), ArgumentTypeError, "Did you mean 'loss_curve'?"),
+    (lambda _: onnxtrain.converter(print), ParameterError, "Pass that of the step: @converter(MyStep)."),
+    (lambda _: onnxtrain.limit_caches("1GB"), ParameterError, "0 or more, got '1GB'. 10**9 is a gigabyte."),
+    (lambda r: r.score(X, X), DataError, "Pass the targets of the rows, with as many columns as in fit: score(X, y)."),
+    (lambda r: r.weights_.pop("coef"), DataError, "cannot be removed. To set one to 0: model.weights_['coef'][:] = 0."),
+    (
+        lambda _: R(clip_norm=(-1, 1)).fit(X, y),
+        ParameterError,
+        "Pass the largest norm of all gradients together, such as",
+    ),
+    (
+        lambda _: R(gradient_builder="torch").fit(X, y),
+        ParameterError,
+        "'builtin' derives the gradients here; the other need",
+    ),
     (
         lambda _: R(SCALED).set_params(estimator__C=3),
         ParameterError,
@@ -2763,13 +2822,13 @@ FIFTH_HOUR = [
         "but has 442 in X and 9 in y. read(0) must return as many rows of X as of y",
     ),
     (
-        lambda _: R().fit(dask.delayed(X), y),
+        lambda _: R().fit(LATER, y),
         DataError,
         "X is a Delayed, whose value is not known yet. Pass X.compute().",
     ),
     (lambda r: r.predict(Future()), DataError, "X is a Future, whose value is not known yet. Pass X.result()."),
     (
-        lambda _: R().fit(X, dask.delayed(y)),
+        lambda _: R().fit(X, LATER),
         DataError,
         "y is a Delayed, whose value is not known yet. Pass y.compute().",
     ),

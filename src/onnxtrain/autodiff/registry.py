@@ -41,6 +41,7 @@ class Derivative:
 RULES: Registry[Derivative] = Registry("gradient rule", GradientError)
 
 
+@lists_its_arguments
 def gradient_rule(
     *op_types: str, domain: str = "", broadcast: bool = False, flat: tuple[int, ...] = (), override: bool = False
 ) -> Callable[[Rule], Rule]:
@@ -94,6 +95,7 @@ def gradient_rule(
 gradient = gradient_rule
 
 
+@lists_its_arguments
 def no_gradient(*op_types: str, domain: str = "", override: bool = False) -> None:
     """Declare operators non-differentiable: their derivative is zero wherever it exists.
 

@@ -84,7 +84,9 @@ def converter(kind: type, *, override: bool = False) -> Callable[[OwnConverter],
     array([2.])
     """
     if not isinstance(kind, type):
-        raise ParameterError(f"The argument of converter must be a class, got {kind!r}.")
+        raise ParameterError(
+            f"The argument of converter must be a class, got {kind!r:.80}. Pass that of the step: @converter(MyStep)."
+        )
 
     def decorate(function: OwnConverter) -> OwnConverter:
         if not callable(function):

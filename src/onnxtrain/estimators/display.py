@@ -121,6 +121,7 @@ class LossCurveDisplay(NamesItsAttributes, metaclass=NamesItsConstructors):
 
     _remedies = _OF_FIGURES
 
+    @lists_its_arguments
     def __init__(
         self,
         loss_curve: Sequence[float],
@@ -256,6 +257,7 @@ class WeightsDisplay(NamesItsAttributes, metaclass=NamesItsConstructors):
 
     _remedies = _OF_FIGURES
 
+    @lists_its_arguments
     def __init__(self, weights: Mapping[str, np.ndarray]):
         if not isinstance(weights, Mapping):
             raise ArgumentTypeError(

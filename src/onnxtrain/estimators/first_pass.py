@@ -217,7 +217,8 @@ def check_weighted(i: int, part: Part, first: int, *, weighted: bool) -> None:
     if (part.sample_weight is not None) != weighted:
         has, had = ("none", "some") if weighted else ("some", "none")
         raise DataError(
-            f"All parts must have sample weights, or none of them, but part {i} has {has} and part {first} has {had}."
+            f"All parts must have sample weights, or none of them, but part {i} has {has} and part {first} has {had}. "
+            "Let read(i) return (X, y, sample_weight) for each part, or (X, y)."
         )
 
 

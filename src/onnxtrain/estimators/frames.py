@@ -348,6 +348,11 @@ def check_kind(estimator: Estimator, X: object) -> None:
     if X is None:
         raise DataError("X is None. Pass the rows, an array or a frame of shape (n_samples, n_features).")
     if isinstance(X, (str, os.PathLike)):
+        if isinstance(X, str) and "~" in X:
+            raise DataError(
+                f"X must be an array or a frame, got the formula {X!r:.80}. Pass the columns: "
+                "fit(frame[['x']], frame['y'])."
+            )
         read = "read_parquet" if str(X).endswith(".parquet") else "read_csv"
         tokens = " A tokenizer makes rows of text." if is_onnx(source) else ""
         raise DataError(
@@ -367,6 +372,11 @@ def check_kind(estimator: Estimator, X: object) -> None:
         raise DataError(
             f"X must be an array or a frame for {model}, got {type(X).__name__}. Pass {one}. Only ONNX models with "
             "several inputs take columns by name."
+        )
+    if (library := type(X).__module__.partition(".")[0]) in ("catboost", "lightgbm", "xgboost"):
+        raise DataError(
+            f"X must be an array or a frame, got a {type(X).__name__} of {library}. Pass the arrays of which it was "
+            "made: fit(X, y), predict(X)."
         )
     if not any(hasattr(X, name) for name in ("__array__", "__getitem__", "__dataframe__", "__dlpack__", "shape")):
         raise DataError(

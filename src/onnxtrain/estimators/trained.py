@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import onnx
@@ -68,6 +68,13 @@ class _ShownWeights(Named):
         """Assign several weights."""
         for name, values in dict(*others, **weights).items():
             self[name] = values
+
+    def _cannot_remove(self, *args: Any) -> NoReturn:
+        raise DataError(
+            "The weights of a trained model cannot be removed. To set one to 0: model.weights_['coef'][:] = 0."
+        )
+
+    __delitem__ = clear = pop = popitem = _cannot_remove
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Return a constructor for copies and pickles, which would otherwise assign to missing names."""

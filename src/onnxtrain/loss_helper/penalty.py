@@ -122,6 +122,7 @@ def _floating_point(name: str, dtype: DTypeLike) -> ir.DataType:
     return element
 
 
+@lists_its_arguments
 def get_train_initializer(onx: ModelLike) -> dict[str, tuple[np.ndarray, onnx.TensorProto]]:
     """Return the trainable floating-point initializers of a model, as arrays and tensors.
 

@@ -38,7 +38,7 @@ from typing import Any, TypeVar
 
 import onnx_ir as ir
 
-from onnxtrain.arguments import several
+from onnxtrain.arguments import lists_its_arguments, several
 from onnxtrain.errors import LossError, OnnxTrainError, ParameterError, as_number, unquoted
 from onnxtrain.graph import Op, describe, is_float
 from onnxtrain.losses.operands import WAY, OperandOp, unwrapped, wrapped
@@ -104,6 +104,7 @@ class Loss:
 LOSSES: Registry[Loss] = Registry("loss", LossError, SYNONYMS)
 
 
+@lists_its_arguments
 def loss(
     *names: str,
     prediction: Prediction | str = Prediction.OUTPUT,
@@ -185,9 +186,10 @@ def find_loss(
     elif isinstance(loss, str):
         entry = LOSSES.find(loss)
     else:
-        raise LossError(
-            f"loss must be a name or a function, got {loss!r}.{several('loss', loss) or ' ' + LOSSES.hint(loss)}"
-        )
+        remedy = several("loss", loss) or f" {LOSSES.hint(loss)}"
+        if isinstance(loss, Mapping):
+            remedy = " Pass the loss of one output, such as loss='log', and name this output with output=."
+        raise LossError(f"loss must be a name or a function, got {loss!r}.{remedy}")
     _check_names(_name(loss), entry.function, params or {})
     return entry
 

@@ -20,7 +20,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import ArrayLike
 
-from onnxtrain.arguments import NamesItsParameters, several
+from onnxtrain.arguments import NamesItsParameters, lists_its_arguments, several
 from onnxtrain.errors import OptimizerError, as_number, unquoted
 from onnxtrain.graph import Op, static_shape
 from onnxtrain.registry import Registry
@@ -38,6 +38,7 @@ OPTIMIZERS: Registry[type[Optimizer]] = Registry("solver", OptimizerError)
 T = TypeVar("T", bound="type[Optimizer]")
 
 
+@lists_its_arguments
 def optimizer(*names: str, override: bool = False) -> Callable[[T], T]:
     """Register an optimizer class under names that ``solver`` accepts.
 

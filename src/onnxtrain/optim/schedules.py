@@ -400,7 +400,8 @@ def make_schedule(learning_rate: LearningRate) -> Schedule:
         raise OptimizerError(f"learning_rate={learning_rate!r} is an optimizer. Pass it as solver=.")
     raise OptimizerError(
         f"learning_rate must be a number, one of {', '.join(SCHEDULES)}, a schedule or a function of the step, "
-        f"got {learning_rate!r}.{several('learning_rate', learning_rate)}"
+        f"got {learning_rate!r}."
+        f"{several('learning_rate', learning_rate) or ' For example: learning_rate=onnxtrain.optim.Cosine(0.1).'}"
     )
 
 
