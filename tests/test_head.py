@@ -1,5 +1,6 @@
 """A new last layer on the body of a model."""
 
+import re
 import warnings
 
 import numpy as np
@@ -534,3 +535,33 @@ def test_features_have_the_axis_in_which_the_next_layer_takes_them(n_lengths):
     pooled = (X @ values["W"]).reshape(5, 3, 4).mean(axis=2)
     found = run(changed, {"X": X, "lengths": np.array([5, 3, 4])})[0]
     np.testing.assert_allclose(found, pooled @ values["head.weight"], rtol=1e-5)
+
+
+TIME_FIRST = """<ir_version: 8, opset_import: ["" : 17]>
+    network (float[N,6,4] X) => (float[M,3] Y) <float[1,12,4] W = {{{W}}}, float[1,12,3] R = {{{R}}}>
+    {{ x = Transpose <perm = [1,0,2]> (X)  s = Tanh(x)  a, h = LSTM <hidden_size = 3> (s, W, R)
+       i = Constant <value_ints = [0]> ()  Y = Squeeze(h, i) }}"""
+
+
+def recurrent():
+    weights = {name: ",".join(f"{i % 5 / 5}" for i in range(size)) for name, size in (("W", 48), ("R", 36))}
+    return onnx.parser.parse_model(TIME_FIRST.format(**weights))
+
+
+def test_features_with_the_rows_on_the_second_axis():
+    """The axis has the name of the rows of the input."""
+    X = np.random.default_rng(0).normal(size=(5, 6, 4)).astype(np.float32)
+    changed = with_new_head(recurrent(), 2, features="s", random_state=0)
+    expected = np.tanh(X).mean(axis=1) @ initializers(changed)["head.weight"]
+    np.testing.assert_allclose(run(changed, {"X": X})[0], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_values_that_are_proposed_have_rows():
+    """Neither the state of a recurrent layer nor its weights."""
+    with pytest.raises(ModelError, match=r"no last linear layer .* such as (.*)\.") as e:
+        with_new_head(recurrent(), 2)
+    proposed = re.findall(r"(\w+): FLOAT", str(e.value).partition("such as")[2])
+    assert proposed
+    for name in proposed:
+        X = np.zeros((5, 6, 4), np.float32)
+        assert run(with_new_head(recurrent(), 2, features=name), {"X": X})[-1].shape == (5, 2)

@@ -60,9 +60,9 @@ def with_new_head(
     features : str, optional
         The name of a value (n, p) of the model, or of an input. The new layer is applied to this value, and its result
         is the output. A value with more axes is first averaged over them: (n, p, h, w) over h and w, (n, t, p) over t;
-        a value (n, p, t) of a convolution over t. None: the last linear layer is replaced. This is a Gemm, MatMul or
-        Conv with constant weights that is on all paths to the output. The nodes after it are kept if they work for any
-        number of outputs, such as Softmax.
+        a value (n, p, t) of a convolution over t; (t, n, p) over t if n has the name of the inputs' first axis. None:
+        the last linear layer is replaced. This is a Gemm, MatMul or Conv with constant weights that is on all paths to
+        the output. The nodes after it are kept if they work for any number of outputs, such as Softmax.
     output : int or str, optional
         The output whose last layer is replaced, if there are several. Other outputs that depend on that layer are
         removed.
@@ -234,9 +234,14 @@ def _goes_around(product: ir.Value, output: ir.Value) -> bool:
 
 
 def _near_values(model: ir.Model, nodes: list[ir.Node]) -> str:
-    """Return the names of some values near the output that hold features, for a message."""
-    before = {y for node in nodes[:-1] for y in node.outputs}
-    named = [v for v in _with_features(model) if v in before]
+    """Return the names of some values near the output, or of the output, that hold features of rows, for a message."""
+    made = {y for node in nodes for y in node.outputs}
+    rows = _names_of_rows(model)
+    named = [
+        v
+        for v in _with_features(model)
+        if v in made and (v in model.graph.outputs or not rows or any(dim in rows for dim in v.shape or ()))
+    ]
     return ", ".join(map(graph.describe, named[-3:])) or "a value with a feature axis"
 
 
@@ -449,6 +454,19 @@ def _take_shape_of_layer(features: ir.Value) -> None:
         features.shape = ir.Shape([None, layer.weight.shape[1 - layer.axis], *open_axes])
 
 
+def _names_of_rows(model: ir.Model) -> set[ir.SymbolicDim]:
+    """Return the names of the first axes of the inputs that depend on the batch."""
+    first = (x.shape[0] for x in model.graph.inputs if not x.is_initializer() and x.shape)
+    return {dim for dim in first if isinstance(dim, ir.SymbolicDim) and dim.value is not None}
+
+
+def _axis_of_rows(model: ir.Model, value: ir.Value, axis: int) -> int:
+    """Return the axis before the features that has the name of the rows, if it is the only one; else the first."""
+    rows = _names_of_rows(model)
+    found = [i for i, dim in enumerate(value.shape) if dim in rows]  # type: ignore[arg-type]
+    return found[0] if len(found) == 1 and found[0] < axis else 0
+
+
 def _pooled(model: ir.Model, features: ir.Value) -> ir.Value:
     """Return features as (n, p): the mean over all other axes."""
     n_axes = graph.rank(features)
@@ -460,14 +478,15 @@ def _pooled(model: ir.Model, features: ir.Value) -> ir.Value:
     if n_axes == 2:
         return features
     axis = _axis_of_features(features)
-    others = [i for i in range(1, n_axes) if i != axis]
+    rows = _axis_of_rows(model, features, axis)
+    others = [i for i in range(n_axes) if i not in (rows, axis)]
     version = model.opset_imports.get("", 1)
     if version >= _AXES_AS_INPUT:
         axes = _initializer(model, "head.axes", np.array(others, np.int64))
         pooled = _appended(model, "ReduceMean", [features, axes], "head.features", keepdims=0)
     else:
         pooled = _appended(model, "ReduceMean", [features], "head.features", keepdims=0, axes=others)
-    pooled.shape = ir.Shape([features.shape[0], features.shape[axis]])  # type: ignore[index]
+    pooled.shape = ir.Shape([features.shape[rows], features.shape[axis]])  # type: ignore[index]
     return pooled
 
 
@@ -478,7 +497,9 @@ _AXIS = dict.fromkeys(
         *("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"),
     ],
     1,
-) | dict.fromkeys(["MatMul", "Gemm", "LayerNormalization", "RMSNormalization"], -1)
+) | dict.fromkeys(
+    ["MatMul", "Gemm", "LayerNormalization", "RMSNormalization", "RNN", "GRU", "LSTM", "DynamicQuantizeLSTM"], -1
+)
 
 
 def _axis_of_features(value: ir.Value) -> int:

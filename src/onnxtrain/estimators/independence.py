@@ -72,7 +72,8 @@ def check_row_count(output: str, found: np.ndarray, n_rows: int) -> None:
     if found.ndim == 2 and len(found) != n_rows:
         raise ModelError(
             f"The output {output!r} has shape {found.shape} for {n_rows} rows of X, but each row of X must have one "
-            "row in the output. If a Reshape of the model has a fixed batch size, export it with x.reshape(len(x), -1)."
+            "row in the output. If a Reshape of the model has a fixed batch size, export it with x.reshape(len(x), "
+            "-1). With head='new', set features to a value that has the rows on its first axis."
         )
 
 
