@@ -2733,17 +2733,6 @@ FIFTH_HOUR = [
         "checkpoint='fit.onnx' would be one file for all fits of a search or cross-validation. Leave it out",
     ),
     (
-        lambda _: pickle.dumps(R(loss=lambda op, y, p: abs(y - p))),
-        ExportError,
-        "pickle stores functions by name, but loss=<function <lambda>",
-    ),
-    (lambda _: joblib.dump(R(loss=nested()), io.BytesIO()), ExportError, "Define it with def at the top of a module"),
-    (
-        lambda _: pickle.dumps(R(make_pipeline(FunctionTransformer(lambda x: x), Ridge()))),
-        ExportError,
-        "but estimator__functiontransformer__func=<function",
-    ),
-    (
         lambda _: R(MLPRegressor((5,))).fit(X, y),
         ParameterError,
         "Got (5,) instead. A value by position is loss. Pass others by name, such as MLPRegressor(hidden_layer_sizes=...).",

@@ -5,12 +5,9 @@ from __future__ import annotations
 import copy
 import inspect
 import os
-import re
-import sys
 from abc import ABCMeta, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
@@ -21,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain import __version__, attributes
 from onnxtrain.arguments import SetsItsParameters, names_its_arguments
-from onnxtrain.errors import ArgumentTypeError, ExportError, warn
+from onnxtrain.errors import ArgumentTypeError, warn
 from onnxtrain.estimators import deferred
 from onnxtrain.estimators.protocols import (
     ArrayLike,
@@ -104,22 +101,6 @@ _LEARNED = frozenset(
 _OF_CLASSIFIERS = frozenset(
     {"class_weight", "classes_", "decision_function", "ignore_index", "predict_log_proba", "predict_proba"}
 )
-
-
-def _check_functions(params: Mapping[str, Any]) -> None:
-    """Raise an ExportError for a function that pickle cannot find by name; cloudpickle and copies store its code."""
-    names = {name: getattr(value, "__qualname__", "") for name, value in params.items()}
-    nameless = [name for name, called in names.items() if "<lambda>" in called or "<locals>" in called]
-    frame: FrameType | None = sys._getframe(1) if nameless else None
-    while frame is not None:
-        if re.search(r"\b(cloudpickle|copy|dill)\b", frame.f_globals.get("__name__") or ""):
-            return
-        frame = frame.f_back
-    if nameless:
-        raise ExportError(
-            f"pickle stores functions by name, but {nameless[0]}={params[nameless[0]]!r:.80} has none in its module. "
-            "Define it with def at the top of a module, or use cloudpickle.dumps(model) of the package cloudpickle."
-        )
 
 
 class _Kind(ABCMeta):
@@ -460,7 +441,6 @@ class OrtGradientEstimator(_TakesCallbacks, SetsItsParameters, BaseEstimator, me
         return copied
 
     def __getstate__(self) -> dict[str, Any]:
-        _check_functions(self.get_params())
         return {**super().__getstate__(), "_onnxtrain_version": __version__}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -355,7 +355,7 @@ def warn_of_range(model: TrainedModel, y: np.ndarray) -> None:
     """Warn of numbers that the last activation of an ONNX model, such as Sigmoid, excludes as predictions."""
     if model.source.original is None or model.objective.classifies or is_part_of_more():
         return
-    onx = graph.load(model.objective.model)  # its weights are inputs, and may have any values
+    onx = graph.reload(model.objective.model)  # its weights are inputs, and may have any values
     output = next(v for node in onx.graph for v in node.outputs if v.name == model.source.model.output)
     known = range_of(output)
     bounded = math.isfinite(known.high - known.low)

@@ -414,12 +414,11 @@ def _check_no_dates(model: Estimator, X: Any) -> None:
 
 
 def _may_take_dates(step: Estimator) -> bool:
-    own = type(step).__module__.startswith("sklearn.")
-    return (
-        not own
-        or isinstance(step, (ColumnTransformer, FunctionTransformer, SimpleImputer))
-        or get_tags(step).input_tags.categorical
-    )
+    """Whether a step is not scikit-learn's own, or may take values of any type, or texts."""
+    if not type(step).__module__.startswith("sklearn."):
+        return True
+    tags = get_tags(step).input_tags
+    return isinstance(step, (ColumnTransformer, FunctionTransformer, SimpleImputer)) or tags.categorical or tags.string
 
 
 @contextmanager
