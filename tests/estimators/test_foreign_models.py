@@ -25,6 +25,8 @@ from onnxtrain.graph import read
 from onnxtrain.losses.link import Link
 from onnxtrain.runtime.session import run
 
+pytestmark = pytest.mark.filterwarnings("ignore:.* other names than parameters of torch.nn")
+
 RNG = np.random.default_rng(0)
 N = 120
 X = RNG.normal(size=(N, 4)).astype(np.float32)

@@ -13,6 +13,10 @@ from onnxtrain.convert.padding import padding_rows
 from onnxtrain.errors import ModelError
 from onnxtrain.runtime.session import run
 
+#: The warning of weights with short names, as in most networks here; a module may have such names for its buffers.
+OWN_NAMES = "ignore:.* other names than parameters of torch.nn"
+pytestmark = pytest.mark.filterwarnings(OWN_NAMES)
+
 rng = np.random.default_rng(0)
 X, Y = (rng.normal(size=(20, 3)).astype(np.float32) for _ in range(2))
 W, U, V = (rng.normal(size=(3, 3)) for _ in range(3))
@@ -597,6 +601,13 @@ LACKING = {
         )
         for name in ("queue", "x_std", "log_prior", "ema_mu")
     },
+    "a name that torch.nn does not give": (
+        network(
+            'A = MatMul(X, "f.W") B = MatMul(A, "f.bias") C = MatMul(B, "f.R") Y = MatMul(C, "f.gamma")',
+            **{"f.W": W / 9, "f.bias": U / 9, "f.R": V / 9, "f.gamma": W / 9},
+        ),
+        r"^f\.R have other names .* weights_to_train=\['-f\.R'\], or use .*dynamo=True",
+    ),
     "statistics of the rows": (
         network("A = Sub(X, a) B = Mul(A, s) Y = MatMul(B, W)", a=V[0], s=V[1], W=W),
         r"^a, s may be buffers, .* set weights_to_train=\['-a', '-s'\]",
@@ -612,6 +623,14 @@ LACKING = {
     "random frequencies": (
         network("A = MatMul(X, F) S = Sin(A) C = Cos(A) H = Add(S, C) Y = MatMul(H, W)", F=U, W=W),
         r"^F may be buffers, .* set weights_to_train=\['-F'\]",
+    ),
+    "a product or a transposed buffer of own code": (
+        network(
+            'A = MatMul(X, "f.weight") B = MatMul(A, "onnx::MatMul_5") Y = MatMul(B, "onnx::MatMul_6")',
+            modules={"B": "/MatMul", "Y": "/g/MatMul"},
+            **{"f.weight": W / 9, "onnx::MatMul_5": U / 9, "onnx::MatMul_6": V / 9},
+        ),
+        r"computed onnx::MatMul_5\. The file .*dynamo=True, optimize=False\), whose file says so",
     ),
     "positions that may be trained": (
         network(
@@ -653,6 +672,17 @@ LACKING = {
             W=W,
         ),
         r"^F may be frozen in PyTorch, .* set weights_to_train=\['-F'\]",
+    ),
+    "a parameter of equal steps": (
+        of_dynamo(
+            "A = MatMul(X, W) B = Sub(A, g) C = Tanh(B) Y = MatMul(C, U)",
+            "W g U",
+            {"A": ("", "matmul.default](args = (%X, %p_W))"), "Y": ("", "matmul.default](args = (%C, %p_U))")},
+            W=np.resize(W, (3, 6)),
+            g=np.linspace(0, 1, 6),
+            U=np.resize(U, (6, 3)),
+        ),
+        r"^g may be frozen in PyTorch, .* set weights_to_train=\['-g'\]",
     ),
     "polynomials in rows": (
         network("A = MatMul(X, P) B = Tanh(A) Y = MatMul(B, W)", P=POLYNOMIALS, W=np.resize(W, (5, 3))),
@@ -809,6 +839,21 @@ def test_a_value_with_the_elements_of_a_parameter_is_not_precomputed(name, sourc
 
 
 @pytest.mark.filterwarnings("error", "ignore:.*max_iter")
+def test_a_filter_that_was_computed_is_not_said_to_be_frozen():
+    operations = {"Y": ("", "conv2d.default](args = (%X, %einsum))")}
+    onx = of_dynamo(
+        """s = Constant<value_ints = [-1, 1, 3, 1]>() R = Reshape(X, s) C = Conv<pads = [1, 0, 1, 0]>(R, einsum)
+        Y = Flatten(C)""",
+        "f.weight",
+        operations,
+        {"einsum": ["f.weight", "einsum"]},
+        einsum=np.array([0.25, 0.5, 0.25]).reshape(1, 1, 3, 1),
+    )
+    with pytest.warns(UserWarning, match="precomputed einsum"):
+        fitted(onx)
+
+
+@pytest.mark.filterwarnings("error", "ignore:.*max_iter", OWN_NAMES)
 @pytest.mark.parametrize("name", WEIGHTS)
 def test_initial_weights_are_no_results(name):
     fitted(
@@ -819,13 +864,22 @@ def test_initial_weights_are_no_results(name):
 
 
 @pytest.mark.filterwarnings("error", "ignore:.*max_iter")
+def test_transposed_weights_of_linear_layers_are_no_results_of_own_code():
+    nodes = """A = MatMul(X, "onnx::MatMul_3") B = Add(A, "f.bias") C = MatMul(B, "onnx::MatMul_4") D = Tanh(C)
+        E = MatMul(D, "onnx::MatMul_5") Y = Add("g.in_proj_bias", E)"""
+    weights = {"onnx::MatMul_3": W, "f.bias": V[0], "onnx::MatMul_4": U, "onnx::MatMul_5": V, "g.in_proj_bias": V[1]}
+    modules = {"A": "/f/MatMul", "B": "/f/Add", "C": "/h/MatMul", "D": "/g/Tanh", "E": "/g/MatMul", "Y": "/g/Add"}
+    fitted(network(nodes, modules=modules, **weights))
+
+
+@pytest.mark.filterwarnings("error", "ignore:.*max_iter", OWN_NAMES)
 def test_transposed_kernels_of_keras_are_no_products():
     nodes = """s = Constant<value_ints = [-1, 1, 3]>() R = Reshape(X, s) C = Conv(R, "onnx::Conv_3") A = Add(C, "onnx::Add_4")
         Y = Flatten(A)"""
     fitted(network(nodes, **{"onnx::Conv_3": W[:1, :1, None], "onnx::Add_4": ZEROS[None, :1, None]}))
 
 
-@pytest.mark.filterwarnings("error", "ignore:.*max_iter")
+@pytest.mark.filterwarnings("error", "ignore:.*max_iter", OWN_NAMES)
 @pytest.mark.parametrize(
     "array",
     [W, np.eye(3, dtype=np.float32), 1 + ZEROS * W, np.eye(3) * 0.85 + 0.05, np.sign(W)],
@@ -851,13 +905,13 @@ PARAMETERS = {
 }
 
 
-@pytest.mark.filterwarnings("error", "ignore:.*max_iter")
+@pytest.mark.filterwarnings("error", "ignore:.*max_iter", OWN_NAMES)
 @pytest.mark.parametrize("name", PARAMETERS)
 def test_parameters_that_resemble_buffers_are_not_named(name):
     fitted(PARAMETERS[name])
 
 
-@pytest.mark.filterwarnings("error", "ignore:.*max_iter")
+@pytest.mark.filterwarnings("error", "ignore:.*max_iter", OWN_NAMES)
 def test_a_slice_that_is_taken_twice_is_no_layer_that_was_left_out():
     operations = {
         "A": ("a", "layer_norm.default](args = (%X, [3], %p_a_weight))"),
@@ -871,7 +925,7 @@ def test_a_slice_that_is_taken_twice_is_no_layer_that_was_left_out():
     fitted(of_dynamo(nodes, "a.weight b.weight W", operations, **{"a.weight": 1 + ZEROS, "W": W}))
 
 
-@pytest.mark.filterwarnings("error", "ignore:.*max_iter")
+@pytest.mark.filterwarnings("error", "ignore:.*max_iter", OWN_NAMES)
 def test_a_bias_that_is_linear_in_the_distance_is_no_table_of_a_parameter():
     distance = np.abs(np.arange(5)[:, None] - np.arange(5))
     onx = network(

@@ -413,7 +413,9 @@ def test_what_an_exporter_folded_from_no_parameter_is_not_trained(sources, kind)
     assert {w.name: w.kind for w in trainable_weights(onx)} == {"folded": kind, "V": "weight"}
 
 
-@pytest.mark.filterwarnings("ignore:.*Mul_3, which have one element")
+@pytest.mark.filterwarnings(
+    "ignore:.*Mul_3, which have one element", "ignore:.* other names than parameters of torch.nn"
+)
 @pytest.mark.parametrize("name", ["onnx::Mul_3", "/model/Constant_output_0", "387"])
 def test_scalars_of_the_code_of_a_module_are_not_trained(name):
     """A simplifier makes initializers of constants: the first position of a grid, a stride; PyTorch's names tell."""

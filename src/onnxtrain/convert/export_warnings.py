@@ -12,9 +12,15 @@ import onnx
 from onnxtrain import graph
 from onnxtrain.convert.boosted import lost_outputs
 from onnxtrain.convert.dynamo import MOVES, Module, Taken, held_by_module, holder_of, taken_by_nodes
-from onnxtrain.convert.fixed_values import are_even_steps, are_sines, may_be_constant, may_be_result
+from onnxtrain.convert.fixed_values import are_centers, are_even_steps, are_sines, may_be_constant, may_be_result
 from onnxtrain.convert.keras import WITH_JAX, is_of_keras
-from onnxtrain.convert.likely_buffers import factors_of_angles, factors_of_waves, likely_buffers
+from onnxtrain.convert.likely_buffers import (
+    computed_matrices,
+    factors_of_angles,
+    factors_of_waves,
+    likely_buffers,
+    unknown_names,
+)
 from onnxtrain.convert.merged import ambiguous_copies, begins_so
 from onnxtrain.convert.padding import padding_rows
 from onnxtrain.convert.tied_weights import folded_from, is_computed
@@ -96,17 +102,19 @@ def _on_dynamo(onx: onnx.ModelProto, module: Module, trained: Collection[str]) -
             "are trained here, but PyTorch trains their factors. Use torch.onnx.export(..., dynamo=True, "
             "optimize=False) to keep the factors."
         )
-    if computed := [name for name in _computed_in_advance(module) if name in trained]:
+    computed = [name for name in _computed_in_advance(module) if name in trained]
+    if computed:
         found.append(
             f"PyTorch's exporter precomputed {_some(computed)}, for example from parametrizations. The results are "
             "trained, not the parameters behind them. Use torch.onnx.export(..., dynamo=True, optimize=False) to keep "
             "the parameters."
         )
-    if frozen := [x for x in _frozen(onx, module) if x in trained]:
+    if frozen := [x for x in _frozen(onx, module) if x in trained and x not in computed]:
         found.append(
-            f"{_some(frozen)} may be frozen in PyTorch, as tables of sines, fixed filters of convolutions, and random "
-            "frequencies of sines and cosines often are. They are trained here, because the file does not record "
-            f"requires_grad=False. If they are frozen, set weights_to_train={[f'-{name}' for name in frozen]}."
+            f"{_some(frozen)} may be frozen in PyTorch, as tables of sines, grids of equal steps, fixed filters of "
+            "convolutions, and random frequencies of sines and cosines often are. They are trained here, because the "
+            "file does not record requires_grad=False. If they are frozen, set "
+            f"weights_to_train={[f'-{name}' for name in frozen]}."
         )
     return found
 
@@ -118,7 +126,8 @@ def _frozen(onx: onnx.ModelProto, module: Module) -> list[str]:
     found = []
     for name, i in module.initializers.items():
         array = graph.array_of(i)
-        fixed = name in waves or are_sines(array.squeeze()) or (name in filters and may_be_constant(array))
+        fixed = name in waves or are_sines(array.squeeze()) or are_centers(np.atleast_1d(array.squeeze()))
+        fixed = fixed or (name in filters and may_be_constant(array))
         kinds = {module.held[origin][1] for origin in module.origins(name) & module.held.keys()}
         if fixed and "PARAMETER" in kinds:
             found.append(name)
@@ -243,6 +252,20 @@ def _on_buffers(onx: onnx.ModelProto, trained: Collection[str], others: Collecti
             f"weights_to_train={[f'-{name}' for name in fixed]}, or use torch.onnx.export(..., dynamo=True, "
             "optimize=False), whose file says so."
         )
+    if unknown := [x for x in unknown_names(onx) if x in trained and x not in fixed]:
+        found.append(
+            f"{_some(unknown)} have other names than parameters of torch.nn. They are trained here, because "
+            "torch.onnx.export(..., dynamo=False) does not record buffers. If some of them are buffers, exclude these, "
+            f"as in weights_to_train={[f'-{name}' for name in unknown]}, or use torch.onnx.export(..., dynamo=True, "
+            "optimize=False), whose file says so."
+        )
+    if unclear := _unclear_results(onx, {*trained}.difference(fixed)):
+        found.append(
+            f"PyTorch's exporter computed {_some(unclear)}. The file does not show whether they are transposed "
+            "parameters, which are trained as in PyTorch, products such as 2 w, or buffers. They are trained here. Use "
+            "torch.onnx.export(..., dynamo=True, optimize=False), whose file says so, or dynamo=False, "
+            "do_constant_folding=False to keep what they come from."
+        )
     if grids := [x for x, i in named.items() if x not in trained and _is_grid(x, graph.array_of(i).squeeze())]:
         found.append(
             f"{_some(grids)} have equal steps or sines like a fixed grid or frozen positions, and are not trained. If "
@@ -250,6 +273,15 @@ def _on_buffers(onx: onnx.ModelProto, trained: Collection[str], others: Collecti
             "torch.onnx.export(..., dynamo=True, optimize=False), whose file says so."
         )
     return found
+
+
+def _unclear_results(onx: onnx.ModelProto, trained: Collection[str]) -> list[str]:
+    """Return the matrices that the exporter computed for own code and whose values do not show a function.
+
+    In a file of Keras, no weight has the name of a parameter.
+    """
+    computed = _floats(onx, trained) if _names_parameters(onx) else {}
+    return [x for x in computed_matrices(onx) if x in computed and not may_be_result(graph.array_of(computed[x]))]
 
 
 def _is_grid(name: str, array: np.ndarray) -> bool:

@@ -25,8 +25,14 @@ _NAMES = re.compile(
     re.IGNORECASE,
 )
 
-#: Names of the parameters of torch.nn.
-_WEIGHTS = re.compile(r"(.*_)?(weight|bias)(_.*)?")
+#: Names of the parameters of torch.nn, and of intercepts.
+_WEIGHTS = re.compile(r"((in|out|q|k|v)_proj_)?weight(_.*)?|(.*_)?bias(_.*)?|original\d?")
+
+#: Names that libraries give to other parameters, and the positions in a ParameterList.
+_PARAMETERS = re.compile(
+    r"(.*_)?(tokens?|quer(y|ies)|latents|rel_pos(_.*)?|logit_scale|layer_scale|gamma|beta|alpha|lambda)(_?\d+)?|"
+    r".+_(pos|embed|embedding|embeddings|proj|gate|biases)(_?\d+)?|A_log|\d+"
+)
 
 _ARITHMETIC = ("Add", "Sub", "Mul", "Div")
 
@@ -100,17 +106,59 @@ def likely_buffers(onx: onnx.ModelProto) -> list[str]:
     return likely
 
 
+def computed_matrices(onx: onnx.ModelProto) -> list[str]:
+    """Return the matrices of a file of torch.onnx.export(dynamo=False) that the exporter computed for own code.
+
+    Own code of a module multiplies by them or adds them, so that they may be 2 w or a transposed buffer. The linear
+    layers of torch.nn take a transposed parameter: they are modules of one product, or add an intercept with a name.
+    Views for broadcasting have more axes.
+    """
+    found = _Graph(onx)
+    scopes: defaultdict[str, set[str]] = defaultdict(set)
+    for node in found.nodes:
+        scopes[_scope_of(node)].add(node.op_type)
+    matrices = [i.name for i in onx.graph.initializer if is_computed(i.name) and len(i.dims) == 2 and min(i.dims) > 1]
+    own = {
+        x
+        for node in found.nodes
+        if node.name.startswith("/")
+        and node.op_type in ("Einsum", "MatMul", *_ARITHMETIC)
+        and not (node.op_type == "MatMul" and _is_linear_layer(found, node, scopes[_scope_of(node)]))
+        for x in node.input
+    }
+    return [x for x in matrices if x in own]
+
+
+def _scope_of(node: onnx.NodeProto) -> str:
+    """Return the module whose code made a node, from its name."""
+    return node.name.rpartition("/")[0]
+
+
+def _is_linear_layer(found: _Graph, node: onnx.NodeProto, operators: set[str]) -> bool:
+    alone = bool(_scope_of(node)) and operators <= {"MatMul", "Add"}
+    sums = [n for n in found.readers[node.output[0]] if n.op_type == "Add"]
+    return alone or any(x in found.held and not is_computed(x) and x.endswith("bias") for n in sums for x in n.input)
+
+
 def _called_buffers(onx: onnx.ModelProto) -> set[str]:
-    """Return the initializers with names of buffers; the parameters of a module precede its buffers in the file."""
+    """Return the initializers with names of buffers."""
+    return {x for x in _after_weights(onx) if _NAMES.fullmatch(x.rpartition(".")[2])}
+
+
+def unknown_names(onx: onnx.ModelProto) -> list[str]:
+    """Return the initializers with names that neither torch.nn nor libraries give to parameters."""
+    return [x for x in _after_weights(onx) if not _PARAMETERS.fullmatch(x.rpartition(".")[2])]
+
+
+def _after_weights(onx: onnx.ModelProto) -> Iterator[str]:
+    """Yield the initializers that may be buffers; the parameters of a module precede its buffers in the file."""
     modules: defaultdict[str, list[str]] = defaultdict(list)
     for i in onx.graph.initializer:
         if not is_computed(i.name):
-            modules[holder_of(i.name)].append(i.name.rpartition(".")[2])
-    found = set()
-    for module, names in modules.items():
-        last = max((n for n, name in enumerate(names) if _WEIGHTS.fullmatch(name)), default=-1)
-        found |= {f"{module}.{name}".removeprefix(".") for name in names[last + 1 :] if _NAMES.fullmatch(name)}
-    return found
+            modules[holder_of(i.name)].append(i.name)
+    for names in modules.values():
+        last = max((n for n, name in enumerate(names) if _WEIGHTS.fullmatch(name.rpartition(".")[2])), default=-1)
+        yield from names[last + 1 :]
 
 
 def _scales_of_rows(found: _Graph) -> Iterator[str]:
