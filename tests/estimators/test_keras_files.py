@@ -72,6 +72,7 @@ BOTH = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.* other names than parameters of torch.nn")
 @pytest.mark.parametrize("case", BOTH)
 def test_both_intercepts_are_trained(case):
     onx = BOTH[case]()

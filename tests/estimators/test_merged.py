@@ -21,6 +21,7 @@ rng = np.random.default_rng(0)
 X, Y = (rng.normal(size=(20, 3)).astype(np.float32) for _ in range(2))
 W, U, V = (rng.normal(size=(3, 3)) for _ in range(3))
 ZEROS = np.zeros(3)
+EDGES = np.array([[1, 1, 0], [1, 1, 1], [0, 0, 1]])  # of a graph
 FORGET = np.array([0, 1, 0])  # of an LSTM of Keras
 
 #: Two steps of a recurrent layer, with the intercepts a, b and c.
@@ -300,6 +301,14 @@ CASES = {
         )
         for name, squares in (("Identity", (U / 3) ** 2), ("Transpose", (U.T / 3) ** 2))
     },
+    "a matrix of zeros and ones and its transpose, which equals its squares": (
+        network(
+            'A = MatMul(X, H) B = Tanh(A) Y = MatMul(B, "onnx::MatMul_7")',
+            modules={"A": "/MatMul", "Y": "/MatMul_1"},
+            **{"H": EDGES, "onnx::MatMul_7": EDGES.T},
+        ),
+        network("A = MatMul(X, H) B = Tanh(A) T = Transpose<perm = [1, 0]>(H) Y = MatMul(B, T)", H=EDGES),
+    ),
     "the norm of a vector, as in functional.normalize": (
         network(UNIT + UNIT_VECTOR.format('"onnx::Clip_7"'), W=W, w=U[0], **{"onnx::Clip_7": np.linalg.norm(U[0], keepdims=True)}),
         network(UNIT + "l = ReduceL2(w) " + UNIT_VECTOR.format("l"), W=W, w=U[0]),
@@ -416,7 +425,7 @@ def fitted(onx):
     return OrtGradientRegressor(onx, **params).fit(X, Y)
 
 
-@pytest.mark.filterwarnings("ignore:.*max_iter", "ignore:.*once for several uses")
+@pytest.mark.filterwarnings("ignore:.*max_iter", "ignore:.*once for several uses", "ignore:H may be buffers")
 @pytest.mark.parametrize("name", CASES)
 def test_weights_are_those_of_the_layers(name):
     merged, apart = map(fitted, CASES[name])

@@ -261,7 +261,8 @@ class Result:
 def results(onx: onnx.ModelProto) -> dict[str, Result]:
     """Return the initializers that torch.onnx.export(dynamo=False) computed from another one, by name.
 
-    The other exporter records from which values an initializer was computed.
+    The other exporter records from which values an initializer was computed. A transposed copy is no result, although
+    a matrix of zeros and ones equals its squares.
     """
     if onx.producer_name != "pytorch" or folded_from(onx):
         return {}
@@ -276,7 +277,8 @@ def results(onx: onnx.ModelProto) -> dict[str, Result]:
         match = next((c for c in candidates if _is_result(c, array, weights[c.weight])), None)
         if match is not None:
             found[name] = match
-    return found
+    copies = transposed_copies(onx) if found else {}
+    return {name: result for name, result in found.items() if name not in copies}
 
 
 def _divided(onx: onnx.ModelProto) -> dict[str, set[str]]:
