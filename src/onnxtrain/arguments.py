@@ -368,6 +368,11 @@ def _unknown_parameter(cls: type, name: str, known: Iterable[str], owner: object
     ]
     if "__" in name and near:
         return f"{said}Did you mean 'estimator__{max(near, key=len)}'?"
+    outer, _, last = name.partition("__")
+    ours = _OURS.get(_key(outer), outer)
+    value = getattr(owner, ours, None)
+    if hasattr(value, "get_params") and not isinstance(value, type) and last in value.get_params():
+        return f"{said}Did you mean '{ours}__{last}'?"
     fit = getattr(cls, "fit", None)
     if fit is not None and name in inspect.signature(fit).parameters:
         return f"{said}It is an argument of fit: fit(X, y, {name}=...)."

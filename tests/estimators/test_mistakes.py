@@ -2663,6 +2663,40 @@ class NoOptimizer:
 #: Searches, files, names of other libraries, numbers as strings, losses of other libraries and of users.
 FIFTH_HOUR = [
     (
+        lambda _: R(make_pipeline(Ridge())).fit(X, y, {0: 1}),
+        DataError,
+        "one number per row, got {0: 1}. To weight classes,",
+    ),
+    (
+        lambda _: C(weights_to_train=LoRA()).set_params(lora__rank=2),
+        ParameterError,
+        "Did you mean 'weights_to_train__rank'?",
+    ),
+    (lambda _: C(GOOD).set_params(model__C=2), ParameterError, "Did you mean 'estimator__C'?"),
+    (lambda _: R(loss="quantile", loss_params={"q": [0.1]}).fit(X, y), LossError, "got [0.1]. Pass one number."),
+    (
+        lambda _: C(class_weight={0: "balanced"}).fit(IRIS, SPECIES),
+        ParameterError,
+        "Set class_weight='balanced' itself.",
+    ),
+    (lambda _: R().fit(TABLE.groupby("town"), RENT), DataError, "or one of its groups: X.get_group(name)."),
+    (
+        lambda _: R().fit({1.0, 2.0}, RENT),
+        DataError,
+        "got set, whose rows cannot be indexed. Pass a list, an array or a",
+    ),
+    (
+        lambda _: R().fit(io.StringIO("a"), RENT),
+        ArgumentTypeError,
+        "X is an open file, ''. Read it, for example with pandas",
+    ),
+    (lambda _: R().fit(TABLE[["area"]], "arae"), DataError, "X has no such column. Did you mean 'area'? Known: area."),
+    (
+        lambda _: R().fit(TABLE[["area"]].assign(new=["True", "False"] * 10), RENT),
+        DataError,
+        "X contains True and False as strings in 'new'. Convert them: X['new'] == 'True'.",
+    ),
+    (
         lambda _: R(monitor="val_loss"),
         ArgumentTypeError,
         "monitors their loss and keeps the weights of the best epoch.",
@@ -3264,6 +3298,15 @@ def own(function):
 def test_what_is_probably_meant_otherwise_is_warned_of(call, message):
     with pytest.warns(UserWarning, match=re.escape(message)):
         call()
+
+
+def test_a_file_of_several_arrays_is_not_rows(tmp_path):
+    np.savez(tmp_path / "rows.npz", train=X, test=X)
+    with (
+        np.load(tmp_path / "rows.npz") as file,
+        pytest.raises(DataError, match=r"train, test. Pass one of them: X\['train'\]"),
+    ):
+        R().fit(file, y)
 
 
 def test_functions_without_a_name_can_be_copied():

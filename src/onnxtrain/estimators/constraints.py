@@ -109,7 +109,7 @@ def _check_class_weight(wanted: Any) -> None:
             if not 0 <= as_number(weight) < math.inf:
                 raise ParameterError(
                     f"class_weight must contain finite, non-negative numbers, got {weight!r} for {label!r}."
-                    + unquoted(weight)
+                    + (" Set class_weight='balanced' itself." if weight == "balanced" else unquoted(weight))
                 )
 
 

@@ -367,7 +367,7 @@ def _start_divided(
     if isinstance(getattr(X, "shape", None), tuple) or isinstance(X, (list, tuple)):
         check_lengths(X, y)
     check_targets(X, y, classifies=estimator._classifies)
-    if sample_weight is not None and np.asarray(sample_weight).ndim:
+    if sample_weight is not None and not isinstance(sample_weight, Real):
         check_sample_weight(sample_weight, y, "float64")
     if estimator.estimator is not None and not is_fitted(estimator.estimator):
         _check_no_dates(estimator.estimator, X)

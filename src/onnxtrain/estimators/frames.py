@@ -364,6 +364,10 @@ def check_kind(estimator: Estimator, X: object) -> None:
             f"X must be an array or a frame, got {type(X).__name__}. Pass an ONNX model first, then the rows: "
             "OrtGradientRegressor(model).fit(X, y)."
         )
+    if isinstance(X, np.lib.npyio.NpzFile):
+        raise DataError(
+            f"X is a file of several arrays, {', '.join(X.files[:5])}. Pass one of them: X[{X.files[0]!r}]."
+        )
     if isinstance(X, (Mapping, Inputs)) and not scipy.sparse.issparse(X) and not is_onnx(source):
         one = "numpy.column_stack([X[name] for name in X.keys()])" if isinstance(X, Inputs) else "pandas.DataFrame(X)"
         of_rows = not isinstance(X, Inputs) and any(isinstance(column, Mapping) for column in X.values())
@@ -373,6 +377,11 @@ def check_kind(estimator: Estimator, X: object) -> None:
             f"X must be an array or a frame for {model}, got {type(X).__name__}. Pass {one}. Only ONNX models with "
             "several inputs take columns by name."
         )
+    if type(X).__name__.endswith("GroupBy"):
+        raise DataError(
+            f"X must be an array or a frame, got a {type(X).__name__}. Pass the frame itself, or one of its groups: "
+            "X.get_group(name)."
+        )
     if (library := type(X).__module__.partition(".")[0]) in ("catboost", "lightgbm", "xgboost"):
         raise DataError(
             f"X must be an array or a frame, got a {type(X).__name__} of {library}. Pass the arrays of which it was "
@@ -380,8 +389,8 @@ def check_kind(estimator: Estimator, X: object) -> None:
         )
     if not any(hasattr(X, name) for name in ("__array__", "__getitem__", "__dataframe__", "__dlpack__", "shape")):
         raise DataError(
-            f"X must be an array or a frame, got {type(X).__name__}, whose rows cannot be indexed. Convert it, or pass "
-            "each batch to partial_fit."
+            f"X must be an array or a frame, got {type(X).__name__}, whose rows cannot be indexed. Pass a list, "
+            "an array or a frame of rows, or each batch to partial_fit."
         )
 
 

@@ -26,7 +26,10 @@ _FOR_DATES = (
     ". The rows contain dates, but the model takes numbers. Replace a column of dates by its days, "
     "(X['date'] - pandas.Timestamp('2020-01-01')).dt.days, or leave it out."
 )
-_FOR_COMPLEX = ". Pass real and imaginary parts as columns: numpy.c_[X.real, X.imag] or numpy.c_[y.real, y.imag]."
+_FOR_COMPLEX = (
+    ". Pass real and imaginary parts as columns: numpy.c_[X.real, X.imag] or numpy.c_[y.real, y.imag]; for a frame, "
+    "X = X.to_numpy()."
+)
 
 _FOR_VECTORS = (
     ", but a text vectorizer takes one string per row, and X has numbers, as after a vectorizer. Pass the texts, or a "
@@ -273,6 +276,8 @@ def _for_texts(X: Any) -> str:
                     f". X contains numbers with units or commas as strings in {name!r}, such as "
                     f"{values.iloc[0]!r:.40}. Convert them: {code}."
                 )
+        if len(values) and values.isin(["True", "False"]).all():
+            return f". X contains True and False as strings in {name!r}. Convert them: X[{name!r}] == 'True'."
     first = repr(columns[0])
     return (
         f". X contains strings in {', '.join(map(repr, columns))}, but the model takes numbers. Put an encoder before "

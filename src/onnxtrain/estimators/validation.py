@@ -20,6 +20,7 @@ from onnxtrain.estimators.arrays import cast
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, HasShape, is_frame, is_onnx
 from onnxtrain.estimators.remedies import as_data_error
 from onnxtrain.losses import find_loss
+from onnxtrain.registry import did_you_mean
 
 NO_WEIGHT = "Sample weights must contain at least one non-zero number. Give the rows that count a weight of 1."
 
@@ -236,6 +237,8 @@ def check_lengths(X: Any, y: Any, name: str = "X") -> None:
     rows, targets = _shape(X), _shape(y)
     if not targets:
         column = f" Pass the column, y=X[{y!r:.40}], and X without it." if isinstance(y, str) else ""
+        if isinstance(y, str) and is_frame(X) and y not in X.columns:
+            column = f" X has no such column. {did_you_mean(y, map(str, X.columns))}"
         value = y.item() if isinstance(y, np.generic) else y
         if len(rows) == 1 and not isinstance(y, str):
             column = " For a single row, pass X[None] and [y]."

@@ -323,8 +323,9 @@ def check_number(
     number = as_number(value)
     if math.isfinite(number) and all(_COMPARED[sign](number, bound) for sign, bound in bounds):
         return number
+    one = " Pass one number." if isinstance(value, (list, tuple)) else ""
     expected = " and".join(f" {sign} {bound:g}" for sign, bound in bounds)
-    raise LossError(f"{name} must be a finite number{expected}, got {value!r}.{unquoted(value)}")
+    raise LossError(f"{name} must be a finite number{expected}, got {value!r}.{unquoted(value) or one}")
 
 
 def _name(loss: str | Callable[..., ir.Value]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence, Set
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -262,6 +263,10 @@ def as_parts(X: Any) -> Parts | None:
         raise ArgumentTypeError(
             f"X is a {type(X).__name__}, but fit draws batches itself. Pass the rows as arrays, X and y, or as parts, "
             "only a few of which are in memory at a time: onnxtrain.rows.from_files(files, read)."
+        )
+    if isinstance(X, io.IOBase):
+        raise ArgumentTypeError(
+            f"X is an open file, {getattr(X, 'name', '')!r}. Read it, for example with pandas.read_csv(X)."
         )
     if isinstance(X, (Iterator, FunctionType)):
         kind = type(X).__name__
