@@ -7,10 +7,11 @@ import onnx
 import pytest
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
+from sklearn.tree import DecisionTreeRegressor
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import DataError
@@ -54,6 +55,15 @@ def test_the_trained_onnx_predicts_as_the_estimator(diabetes, tmp_path, size):
     # a product of weights that are fed may round another way than one of weights in the graph
     rounding = dict(rtol=1e-6, atol=1e-6) if size == 5 else dict(rtol=0, atol=0)
     np.testing.assert_allclose(model.predict(X), found.ravel(), **rounding)
+
+
+@pytest.mark.parametrize("model", [Ridge(), LinearRegression(), DecisionTreeRegressor(max_depth=3)], ids=str)
+def test_a_single_column_of_targets_is_predicted_in_the_shape_of_the_estimator(diabetes, model):
+    X, y = diabetes
+    fitted = model.fit(X, y[:, None])
+    tuned = OrtGradientRegressor(fitted, max_iter=1, learning_rate=1e-30).fit(X, y[:, None])
+    assert tuned.predict(X).shape == fitted.predict(X).shape == tuned.to_sklearn().predict(X).shape
+    assert tuned.score(X, y[:, None]) == pytest.approx(fitted.score(X, y[:, None]), abs=1e-5)
 
 
 @pytest.mark.parametrize("weights", [None, "*_2"], ids=["all", "the last layer"])

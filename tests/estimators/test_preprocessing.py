@@ -12,7 +12,7 @@ import scipy.sparse
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_breast_cancer, load_diabetes
-from sklearn.decomposition import PCA
+from sklearn.decomposition import PCA, KernelPCA
 from sklearn.ensemble import VotingRegressor
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
@@ -142,6 +142,13 @@ def test_new_rows_of_another_sign_are_normalized(norm):
     assert tuned.onnx_status_["normalizer"] == "ONNX"
     for others in (-rows, X, 0 * rows):
         np.testing.assert_allclose(tuned.predict(others), model.predict(others), atol=1e-5 * np.ptp(Y))
+
+
+def test_a_row_of_zeros_has_no_angle():
+    model = make_pipeline(KernelPCA(2, kernel="cosine"), Ridge()).fit(X, Y)
+    tuned = OrtGradientRegressor(model, learning_rate=1e-12, max_iter=1).fit(X, Y)
+    assert tuned.onnx_status_["kernelpca"] == "ONNX"
+    np.testing.assert_allclose(tuned.predict(0 * X), model.predict(0 * X), atol=1e-5 * np.ptp(Y))
 
 
 def twice(rows):

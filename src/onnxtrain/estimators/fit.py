@@ -20,6 +20,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import check_random_state, get_tags
 
+from onnxtrain.convert.check import answer
 from onnxtrain.convert.columns import date_columns
 from onnxtrain.convert.head import head_weights
 from onnxtrain.convert.learned import inside, thawed
@@ -81,7 +82,7 @@ from onnxtrain.estimators.reports import (
 from onnxtrain.estimators.reuse import as_source
 from onnxtrain.estimators.settings import floats_of, go_on, parameters_of_start, settings_of, with_objective
 from onnxtrain.estimators.source import Source, layout_of, opened, with_head
-from onnxtrain.estimators.targets import check_axes, check_class_axis
+from onnxtrain.estimators.targets import Values, check_axes, check_class_axis
 from onnxtrain.estimators.trained import TrainedModel, set_learned, set_learned_so_far
 from onnxtrain.estimators.validation import check_even, check_lengths, check_sample_weight, check_targets
 from onnxtrain.losses.link import Link
@@ -492,6 +493,10 @@ def _agreed(estimator: OrtGradientEstimator, rows: Rows, model: TrainedModel) ->
     source, targets, weights = model.source, estimator._targets, model.weights
     target = rows.y.shape[1:] if targets.positional else None
     estimator._decides = check_start(model, rows.exact, targets.decoder(model), target)
+    if isinstance(targets, Values) and rows.y.shape[1:] == (1,) and source.estimator is not None:
+        # of a single column, Ridge predicts one axis and LinearRegression two
+        n_axes = np.ndim(answer(source.estimator, rows.exact, source.answers, "predict"))
+        estimator._targets = replace(targets, n_axes=n_axes)
     if estimator.init == "random":
         weights = draw_weights(weights, source.model.penalized, estimator._random_state)
     return replace(model, source=replace(source, answers={}, agreed={})), TrainingState(weights)

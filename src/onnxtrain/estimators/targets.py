@@ -126,7 +126,7 @@ class Values(Targets):
     named : bool
         Whether the user named the output that is fitted to the targets.
     n_axes : int
-        The number of axes of the targets in the first rows, and of predictions.
+        The number of axes of predictions: that of the estimator's or, without an estimator, of the first targets.
     """
 
     dtype: str

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 from sklearn.base import BaseEstimator
+from sklearn.decomposition import KernelPCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import (
     ExtraTreesClassifier,
@@ -483,6 +484,32 @@ class _OfKnownCategories(Container):
         name = self._scope.get_unique_variable_name("scalar")
         self._container.add_initializer(name, TensorProto.FLOAT, [], [value])
         return name
+
+
+@repair(KernelPCA)
+def cosine_of_zeros(convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
+    """Let the cosine of a row of zeros be 0, as a text without known words has; skl2onnx divides by its length."""
+    if operator.raw_operator.kernel == "cosine":
+        container = _AboveZero(container, scope)
+    convert(scope, operator, container)
+
+
+class _AboveZero(Container):
+    """A container whose square roots are greater than 0."""
+
+    def __init__(self, container: ModelComponentContainer, scope: Scope):
+        super().__init__(container)
+        self._scope = scope
+
+    def add_node(self, op_type: str, inputs: Any, outputs: Any, *args: Any, **attributes: Any) -> None:
+        """Add a node."""
+        if op_type != "Sqrt":
+            self._container.add_node(op_type, inputs, outputs, *args, **attributes)
+            return
+        root, least = (self._scope.get_unique_variable_name(name) for name in ("root", "least"))
+        self._container.add_initializer(least, TensorProto.FLOAT, [], [1e-30])
+        self._container.add_node(op_type, inputs, [root], *args, **attributes)
+        self._container.add_node("Max", [root, least], outputs, name=self._scope.get_unique_operator_name("Max"))
 
 
 @repair(OrdinalEncoder)
