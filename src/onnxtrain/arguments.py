@@ -370,7 +370,7 @@ def _unknown_parameter(cls: type, name: str, known: Iterable[str], owner: object
         return f"{said}Did you mean 'estimator__{max(near, key=len)}'?"
     outer, _, last = name.partition("__")
     ours = _OURS.get(_key(outer), outer)
-    value = getattr(owner, ours, None)
+    value: Any = getattr(owner, ours, None)
     if hasattr(value, "get_params") and not isinstance(value, type) and last in value.get_params():
         return f"{said}Did you mean '{ours}__{last}'?"
     fit = getattr(cls, "fit", None)
