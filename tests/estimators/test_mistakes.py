@@ -2663,6 +2663,22 @@ class NoOptimizer:
 #: Searches, files, names of other libraries, numbers as strings, losses of other libraries and of users.
 FIFTH_HOUR = [
     (
+        lambda _: R(solver="sgd_momentum").fit(X, y),
+        OptimizerError,
+        "Unknown solver 'sgd_momentum'. Did you mean 'sgd'?",
+    ),
+    (lambda _: Proximal(), ArgumentTypeError, "Proximal requires optimizer: Proximal(optimizer=...)."),
+    (
+        lambda _: C(ignore_index=[-100, 0]).fit(IRIS, SPECIES),
+        ParameterError,
+        "such as -100, or None. Of several, make one in",
+    ),
+    (
+        lambda _: C(output_is="sigmoid").fit(IRIS, SPECIES),
+        ParameterError,
+        "for results of Sigmoid or Softmax, 'probabiliti",
+    ),
+    (
         lambda _: R(make_pipeline(Ridge())).fit(X, y, {0: 1}),
         DataError,
         "one number per row, got {0: 1}. To weight classes,",

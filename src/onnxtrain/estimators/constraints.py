@@ -163,7 +163,7 @@ def _check_parameter(caller: str, name: str, value: object, constraints: dict[st
     except InvalidParameterError as e:
         words = [option for one in constraints[name] if isinstance(one, StrOptions) for option in one.options]
         near = did_you_mean(value, words).partition(" Known")[0] if isinstance(value, str) and words else ""
-        for_search = "" if example is None else several(name, value).strip()
+        for_search = "" if example is None or name in _SINGLE else several(name, value).strip()
         hint = near if near.startswith("Did") else for_search or _unquoted(name, value) or _INSTEAD.get(name, "")
         raise ParameterError(f"{e} {hint}".rstrip()) from e
 
@@ -199,6 +199,9 @@ def is_set(estimator: Estimator, name: str) -> bool:
     return bool(getattr(estimator, name) != defaults_of(type(estimator))[name])
 
 
+#: Parameters that a search has no reason to vary.
+_SINGLE = frozenset({"ignore_index", "output"})
+
 #: A number of each type of constraint, for which scikit-learn accepts True and False.
 _NUMBERS = {Real: 0.01, Integral: 1, "random_state": 0}
 
@@ -219,7 +222,7 @@ _INSTEAD = {
     "gradient_builder": "'builtin' derives the gradients here; the other needs the package onnxruntime-training-cpu.",
     "head": "'new' replaces the last layer; weights_to_train='head' trains it alone.",
     "features": "Pass the name of a value of the ONNX model, or None.",
-    "ignore_index": "Pass the label that is not counted, such as -100, or None.",
+    "ignore_index": "Pass the label that is not counted, such as -100, or None. Of several, make one in y.",
     "inputs": "Pass a mapping from input names to values that are the same for all rows: inputs={'rate': 16000}.",
     "init": "Initializations of Keras and PyTorch are not available; 'random' is Glorot uniform, with intercepts zero.",
     "l1": "0 is no penalty; penalty={'coef': {'l1': 0.1}} penalizes a single weight.",
@@ -231,7 +234,7 @@ _INSTEAD = {
     "loss_params": "Pass a mapping from names to values: loss_params={'delta': 1.0}.",
     "on_interrupt": "'keep' ends the fit with the weights so far, 'raise' raises KeyboardInterrupt.",
     "output": "Pass the name or the index of an output of the ONNX model, or None.",
-    "output_is": "For logits, set output_is='scores'.",
+    "output_is": "For logits, set output_is='scores'; for results of Sigmoid or Softmax, 'probabilities'.",
     "pad": "Pass a mapping from input names to the value that fills the end of shorter rows: pad={'input_ids': 0}.",
     "penalty": "Set l1= and l2= for all weights; penalty={'coef': 0.1} penalizes a single weight.",
     "random_state": "Draw a seed from a numpy Generator: random_state=int(generator.integers(2**31)).",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -197,7 +198,7 @@ def _check_solver(estimator: OrtGradientEstimator) -> None:
             raise OptimizerError(
                 f"Unknown solver {solver!r}. Pass an optimizer: solver=onnxtrain.optim.SGD(momentum=0.9{more})."
             )
-        last = solver.rpartition(".")[2]  # such as torch.optim.AdamW
+        last = re.split(r"[_: ]", solver.rpartition(".")[2])[0]  # of torch.optim.AdamW, or of sgd_momentum
         raise OptimizerError(f"Unknown solver {solver!r}. {did_you_mean(last, _SOLVERS, _OTHER_SOLVERS)}")
 
 
