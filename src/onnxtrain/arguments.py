@@ -243,10 +243,6 @@ class NamesItsParameters:
             raise ArgumentTypeError(_unknown_parameter(cls, unknown, signature.names) + _of_model(model, unknown))
         if len(args) > signature.n_positional:
             raise ArgumentTypeError(_too_many(cls, signature, len(args)))
-        if missing := signature.missing(len(args), kwargs):
-            raise ArgumentTypeError(
-                f"{cls.__name__} requires {' and '.join(missing)}: {cls.__name__}({missing[0]}=...)."
-            )
         if twice := [name for name in signature.names[: len(args)] if name in kwargs]:
             raise ArgumentTypeError(f"{cls.__name__} got {twice[0]} twice, by position and by name. Leave one out.")
         return super().__new__(cls)

@@ -1312,7 +1312,7 @@ FURTHER_CALLS = [
     (
         lambda _: C(NETWORK, output_is="logits").fit(IRIS, SPECIES),
         ParameterError,
-        "For logits, set output_is='scores'.",
+        "For logits, set output_is='scores'; for",
     ),
     (lambda _: R(average="ema").fit(X, y), ParameterError, "0.99 is the decay of an exponential moving average."),
     (lambda _: RMSprop(rho=0.9), ArgumentTypeError, "RMSprop has no parameter 'rho'. Did you mean 'alpha'?"),
@@ -2667,7 +2667,6 @@ FIFTH_HOUR = [
         OptimizerError,
         "Unknown solver 'sgd_momentum'. Did you mean 'sgd'?",
     ),
-    (lambda _: Proximal(), ArgumentTypeError, "Proximal requires optimizer: Proximal(optimizer=...)."),
     (
         lambda _: C(ignore_index=[-100, 0]).fit(IRIS, SPECIES),
         ParameterError,
