@@ -313,6 +313,15 @@ def test_a_file_for_one_number_of_rows_has_a_remedy():
         run(onx, {"X": np.ones((2, 2), np.float32)})
 
 
+def test_a_reshape_to_a_number_of_rows_is_said_to_be_of_the_export():
+    onx = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[n,2] X) => (float[n,2] Y) <int64[2] s = {1, 2}>
+        { Y = Reshape(X, s) }"""
+    )
+    with pytest.raises(DataError, match=r"exported with, although its inputs say otherwise\. Export .*dynamic_shapes"):
+        run(onx, {"X": np.zeros((3, 2), np.float32)})
+
+
 @pytest.mark.skipif(HAS_GPU, reason="for a machine without a GPU")
 @pytest.mark.filterwarnings("ignore:Specified provider")
 def test_a_session_is_on_the_device_or_not_at_all():

@@ -316,6 +316,9 @@ _ENCODERS = {
 _REMEDIES = {
     "Attempting to broadcast": " Two inputs or results have different lengths. Pass the inputs of a row, such as token "
     "ids and their mask, with the same length.",
+    "cannot be reshaped to the requested shape": " The file may only take as many rows, or rows as long, as it was "
+    "exported with, although its inputs say otherwise. Export it with dynamic_shapes of torch.onnx.export(..., "
+    "dynamo=True) for both axes, and with x.reshape(len(x), -1) in the module.",
     "Invalid input shape": " A row is too short for a convolution or a pooling of the model. Pad the rows.",
     "invalid expand shape": " The rows may be longer than the model's table of positions. Truncate them: "
     "tokenizer(texts, truncation=True, max_length=...).",
