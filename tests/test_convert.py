@@ -317,7 +317,7 @@ class Bounded(StandardScaler):
         {"func": np.cbrt, "inverse_func": lambda y: y**3},
         {"transformer": Bounded()},
         {"transformer": FunctionTransformer(np.log2, np.exp, inv_kw_args={"where": True}, check_inverse=False)},
-        {"transformer": KBinsDiscretizer(2, encode="ordinal", quantile_method="linear")},
+        {"transformer": KBinsDiscretizer(2, encode="ordinal", strategy="uniform")},
     ],
     ids=["another function", "another transformer", "arguments of the function", "bins"],
 )
