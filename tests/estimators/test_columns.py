@@ -252,3 +252,21 @@ def test_a_category_unknown_to_an_ordinal_encoder_is_an_error(value):
     other = rows.assign(**{name: [value, *[known] * 39]})
     with pytest.raises(DataError, match=r"OrdinalEncoder\(handle_unknown='use_encoded_value', unknown_value=-1\), or"):
         tuned.predict(other)
+
+
+@pytest.mark.parametrize("missing", [-1, np.nan])
+def test_infrequent_codes_of_each_column_of_numbers(missing):
+    rows = pandas.DataFrame(
+        {"a": np.arange(N) % 7 % 4 + 0.0, "b": np.arange(N) % 11 % 3 + 0.0, "x": np.arange(N) + 0.0}
+    )
+    rows.loc[::5, "b"] = 2.0 if np.isnan(missing) else np.nan
+    codes = OrdinalEncoder(
+        min_frequency=20, handle_unknown="use_encoded_value", unknown_value=9, encoded_missing_value=missing
+    )
+    model = make_pipeline(ColumnTransformer([("codes", codes, ["a", "b"])], remainder="passthrough"), Ridge())
+    model.fit(rows, Y)
+    tuned = OrtGradientRegressor(model, max_iter=0).fit(rows, Y)
+    if np.isnan(missing):
+        assert tuned.onnx_status_["columntransformer"] == "ONNX"
+    for others in (rows, rows.assign(a=7.0, b=0.5)):
+        np.testing.assert_allclose(tuned.predict(others), model.predict(others), rtol=1e-4, atol=1e-4)

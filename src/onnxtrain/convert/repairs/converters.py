@@ -514,10 +514,36 @@ class _AboveZero(Container):
 
 @repair(OrdinalEncoder)
 def error_of_unknown(convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
-    """Let an unknown category raise an error, as in scikit-learn, if it does; skl2onnx writes the code -1."""
-    if operator.raw_operator.handle_unknown == "error":
+    """Let an unknown category raise an error, as in scikit-learn, if it does; skl2onnx writes the code -1.
+
+    skl2onnx takes the codes of infrequent categories by the number of the input, not of the column.
+    """
+    encoder = operator.raw_operator
+    if encoder.handle_unknown == "error":
         container = _RaisesForUnknown(container, scope)
+    if getattr(encoder, "_infrequent_enabled", False):
+        container = WithAttributes(container, _with_codes(encoder))
     convert(scope, operator, container)
+
+
+def _with_codes(encoder: OrdinalEncoder) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Return a function that gives the LabelEncoder nodes, one per column, the codes of their categories."""
+    every = zip(encoder._default_to_infrequent_mappings, encoder.categories_, strict=True)
+    columns = (found for found in every if len(found[1]))  # skl2onnx writes no node for others
+
+    def change(given: dict[str, Any]) -> dict[str, Any]:
+        name = next((name for name in ("values_int64s", "values_floats") if name in given), None)
+        if name is None:
+            return given
+        codes, categories = next(columns)
+        codes = np.arange(len(categories)) if codes is None else codes
+        if len(codes) < len(categories):  # the last category is NaN
+            codes = np.append(codes, encoder.encoded_missing_value)
+        if np.isnan(codes).any():
+            raise ConversionError("It encodes missing values as NaN. Set encoded_missing_value=-1.")
+        return {**given, name: np.asarray(codes, np.float32 if name == "values_floats" else np.int64)}
+
+    return change
 
 
 class _RaisesForUnknown(Container):
