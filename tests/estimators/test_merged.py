@@ -641,6 +641,29 @@ LACKING = {
         ),
         r"computed onnx::MatMul_5\. The file .*dynamo=True, optimize=False\), whose file says so",
     ),
+    "factors of peft": (
+        of_dynamo(
+            """A = MatMul(X, "f.base_layer.weight") P = MatMul(X, "f.lora_A.default.weight")
+            Q = MatMul(P, "f.lora_B.default.weight") Y = Add(A, Q)""",
+            "f.base_layer.weight f.lora_A.default.weight f.lora_B.default.weight",
+            {
+                "A": ("f", "matmul.default](args = (%X, %p_f_base_layer_weight))"),
+                "P": ("f", "matmul.default](args = (%X, %p_f_lora_A_default_weight))"),
+                "Q": ("f", "matmul.default](args = (%P, %p_f_lora_B_default_weight))"),
+            },
+            **{"f.base_layer.weight": W, "f.lora_A.default.weight": U[:, :2], "f.lora_B.default.weight": V[:2]},
+        ),
+        r"only the adapters, set weights_to_train=\['f\.lora_A\.default\.weight', 'f\.lora_B\.default\.weight'\]",
+    ),
+    "factors of peft that were transposed": (
+        network(
+            """A = MatMul(X, "onnx::MatMul_1") P = MatMul(X, "onnx::MatMul_2") Q = MatMul(P, "onnx::MatMul_3")
+            Y = Add(A, Q)""",
+            modules={"A": "/f/base_layer/MatMul", "P": "/f/default/MatMul", "Q": "/f/default_1/MatMul"},
+            **{"onnx::MatMul_1": W, "onnx::MatMul_2": U[:, :2], "onnx::MatMul_3": V[:2]},
+        ),
+        r"only the adapters, set weights_to_train=\['onnx::MatMul_2', 'onnx::MatMul_3'\]",
+    ),
     "positions that may be trained": (
         network(
             'A = MatMul(X, W) Q = MatMul(A, "p.weight") Y = Tanh(Q)', **{"W": np.resize(W, (3, 8)), "p.weight": SINES}

@@ -83,6 +83,13 @@ SOUNDS = onnx_model(
     "(float[n, t] X) => (float[n, 2] Y) <float[2, 1, 4] K = {1, 2, 3, 4, 5, 6, 7, 8}, int64[1] one = {1}>"
     "{ c = Unsqueeze(X, one) d = Conv(c, K) p = GlobalAveragePool(d) Y = Flatten(p) }"
 )
+#: A convolution of clips with the intercept that PyTorch's exporter writes for Conv3d(bias=False).
+CLIPS = onnx_model(
+    "(float[n, 1, 2, 2, 2] X) => (float[n, 3] Y) <float[3, 1, 2, 2, 2] K = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13,"
+    "14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24}, int64[1] one = {1}, float zero = {0}>"
+    "{ s = Shape<start = 0, end = 1>(K) t = Concat<axis = 0>(s, one) b = Expand(zero, t) c = Conv(X, K, b)"
+    " Y = Flatten(c) }"
+)
 #: An attention whose mask is added to its scores, with large negative numbers where a token does not count.
 ATTENTION = onnx_model(
     """(float[n, t, 2] x, float[n, t] mask) => (float[n, t, 2] Y)
@@ -289,6 +296,11 @@ CALLS = [
         lambda: C(SOUNDS).fit(np.ones((20, 2)), KINDS % 2),
         DataError,
         "A row is too short for a convolution or a pooling",
+    ),
+    (
+        lambda: C(CLIPS).fit(np.ones((20, 1, 2, 2, 2)), KINDS),
+        DataError,
+        "writes such an intercept for nn.Conv3d(..., bias=False). Use dynamo=False, do_constant_folding=False.",
     ),
     (
         lambda: C(PIXELS).fit(pd.DataFrame({"img": list(IMAGES)}), KINDS % 2),

@@ -36,6 +36,9 @@ _FUNCTION = re.compile(
 #: Functions of the elements that torch.onnx.export(dynamo=False) does not fold.
 _ELEMENTWISE = ("Abs", "Clip", "Exp", "Log", "Reciprocal", "Relu", "Sigmoid", "Softplus", "Tanh")
 
+#: The name of a layer to which peft has added an adapter.
+_BASE = "base_layer"
+
 #: Names of sums, and of the constants of a module's code.
 _SUM = re.compile(r"(add|sub|rsub)(_\d+)?")
 _CONSTANT = re.compile(r"(val|scalar_tensor_default)(_\d+)?")
@@ -67,7 +70,7 @@ def remarks(onx: onnx.ModelProto, trained: Collection[str], others: Collection[s
     if onx.producer_name != "pytorch":
         return []
     module = Module(onx)
-    return [*_on_dynamo(onx, module, trained), *_on_script(onx, module, trained, others)]
+    return [*_on_dynamo(onx, module, trained), *_on_script(onx, module, trained, others), *_on_adapters(onx, trained)]
 
 
 def remedy_of_faulty_file(onx: onnx.ModelProto, error: str) -> str:
@@ -172,6 +175,26 @@ def _on_script(onx: onnx.ModelProto, module: Module, trained: Collection[str], o
             "dynamo=False, do_constant_folding=False) to keep what they come from."
         )
     return found
+
+
+def _on_adapters(onx: onnx.ModelProto, trained: Collection[str]) -> list[str]:
+    """Return the warning for a module of peft, which holds a frozen layer as base_layer beside factors."""
+    folded = folded_from(onx)
+    labels = {x: {x, *folded.get(x, ())} for x in trained}
+    for node in onx.graph.node:
+        for x in labels.keys() & node.input:
+            labels[x].add(node.name)
+    holders = tuple({label.partition(_BASE)[0] for said in labels.values() for label in said if _BASE in label})
+    factors = [
+        x for x, said in labels.items() if any(label.startswith(holders) and _BASE not in label for label in said)
+    ]
+    if not factors:
+        return []
+    return [
+        f"{_some(factors)} belong to adapters, beside which peft freezes all other weights. All are trained here, "
+        "because the file does not record requires_grad=False. To train only the adapters, set "
+        f"weights_to_train={factors}."
+    ]
 
 
 def _on_results(onx: onnx.ModelProto, trained: Collection[str]) -> list[str]:
