@@ -5,6 +5,10 @@ from __future__ import annotations
 import numpy as np
 import onnx.parser
 import pytest
+from onnx.reference import ReferenceEvaluator
+
+from onnxtrain import onnx_derivative
+from onnxtrain.runtime.session import run
 
 rng = np.random.default_rng(2)
 
@@ -121,3 +125,13 @@ DFT = [
 @pytest.mark.parametrize("arrays, attributes", DFT)
 def test_dft(check_rule, arrays, attributes):
     check_rule("DFT", arrays, attributes, second=False)
+
+
+def test_half_of_the_frequencies_of_a_signal_of_any_length():
+    """onnxruntime takes a length that is computed for that of the operand, whose memory was too short."""
+    model = onnx.parser.parse_model("""<ir_version: 10, opset_import: ["" : 20]>
+        f (double[n, k, 1] X) => (double[p, q, r] Y) { x = Neg(X) axis = Constant <value_int = 0> ()
+        z = DFT <onesided = 1> (x, , axis) Y = Mul(z, z) }""")
+    derived, feeds = onnx_derivative(model), {"X": np.ones((3, 2, 1)), "Y_grad": np.ones((2, 2, 2))}
+    expected = ReferenceEvaluator(derived).run(None, feeds)
+    np.testing.assert_allclose(run(derived, feeds)[0], expected[0], atol=1e-12)

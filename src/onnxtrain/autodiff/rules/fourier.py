@@ -28,7 +28,11 @@ def dft(op, node, dy):
     if inverse and onesided:
         dx = op.DFT(op.Div(dy, count), length, axis, onesided=1)
         return _fitted(op, _both_halves(op, node, dx, length, axis), x, steps, axis)
-    dx = op.DFT(op.Div(dy, count) if inverse else op.Mul(dy, count), length, axis, inverse=1 - inverse)
+    dy = op.Div(dy, count) if inverse else op.Mul(dy, count)
+    if onesided and constant(length) is None:
+        # onnxruntime takes a length that is computed for that of the operand, and reuses buffers that are too short
+        dy = _with_zeros(op, dy, op.Sub(op.Sub(length, op.Div(length, 2)), 1), axis)
+    dx = op.DFT(dy, length, axis, inverse=1 - inverse)
     return _fitted(op, dx, x, steps, axis)
 
 
@@ -81,6 +85,10 @@ def _fitted(op, dx, x, steps, axis):
     """Crop dx to the length of x or append zeros; take the real part if x is real."""
     axes = op.Concat(op.Reshape(axis, [1]), [-1], axis=0)
     ends = op.Concat(op.Reshape(steps, [1]), length_of(op, x, -1), axis=0)
-    missing = op.Reshape(op.Max(op.Sub(steps, _steps(op, dx, axis)), 0), [1])
-    dx = op.Slice(dx, [0, 0], ends, axes)
-    return op.Pad(dx, op.Concat([0], missing, axis=0), None, op.Reshape(axis, [1]))
+    missing = op.Max(op.Sub(steps, _steps(op, dx, axis)), 0)
+    return _with_zeros(op, op.Slice(dx, [0, 0], ends, axes), missing, axis)
+
+
+def _with_zeros(op, x, number, axis):
+    """Append a number of zeros along an axis."""
+    return op.Pad(x, op.Concat([0], op.Reshape(number, [1]), axis=0), None, op.Reshape(axis, [1]))
