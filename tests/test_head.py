@@ -177,6 +177,14 @@ def test_a_layer_that_is_not_the_last_is_refused(case):
         with_new_head(model("float[3,2] V", nodes), 5)
 
 
+@pytest.mark.parametrize("nodes", ["hb = Identity(hb)", "a = Neg(k)  k = Neg(a)"])
+def test_a_cycle_in_a_branch_is_refused(nodes):
+    branches = f"""s = MatMul(hb, V)  Y = If (go) <then_branch = t () => (float[N,2] d) {{ {nodes}  d = Identity(s) }},
+        else_branch = e () => (float[N,2] f) {{ f = Neg(s) }}>"""
+    with pytest.raises(ModelError, match="contains a cycle"):
+        with_new_head(model("bool go = {1}, float[3,2] V", branches), 5)
+
+
 #: Arguments; class and words of the error.
 WRONG = {
     "no outputs": ({"n_outputs": 0}, ParameterError, "n_outputs must be an integer >= 1, got 0"),

@@ -103,6 +103,7 @@ def with_new_head(
         proto = rewrite_model(proto)
     with graph.as_model_error("Shapes cannot be inferred"):
         changed = ir.from_proto(graph.infer_shapes(proto))
+        graph.put_in_order(changed)  # refuses cycles
     rng = check_random_state(random_state)
     if features is None:
         chosen = choose_output(changed, output, labels=True)
