@@ -34,7 +34,7 @@ from sklearn.exceptions import ConvergenceWarning, InconsistentVersionWarning, N
 from sklearn.feature_extraction import DictVectorizer
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SGDClassifier
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SGDClassifier, SGDRegressor
 from sklearn.metrics import make_scorer, mean_absolute_error
 from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier, MLPRegressor
@@ -2782,9 +2782,9 @@ FIFTH_HOUR = [
         "checkpoint='fit.onnx' would be one file for all fits of a search or cross-validation. Leave it out",
     ),
     (
-        lambda _: R(MLPRegressor((5,))).fit(X, y),
+        lambda _: R(SGDRegressor(5)).fit(X, y),
         ParameterError,
-        "Got (5,) instead. A value by position is loss. Pass others by name, such as MLPRegressor(hidden_layer_sizes=...).",
+        "Got 5 instead. A value by position is loss. Pass others by name, such as SGDRegressor(penalty=...).",
     ),
     (lambda _: R(make_pipeline(StandardScaler(), Ridge("1"))).fit(X, y), ParameterError, "Pass it without quotes: 1."),
     (

@@ -394,6 +394,11 @@ CALLS = [
         DataError,
         "y has the label -1, but the model has 3 classes: -1, 0, 1, 2. Leave out rows without a label: known = y != -1",
     ),
+    (
+        lambda: R(LINE).fit(np.full((20, 2), "a"), VALUES),
+        DataError,
+        "Encode strings as the numbers that the model was tr",
+    ),
     (lambda: C(WRITER).fit(IDS, np.where(IDS == 1, 255, IDS)), DataError, "positions to ignore, set ignore_index=255."),
     (
         lambda: C(OF_THREE).fit(IDS[:, [0, 1, 2, 2]], IDS[:, [0, 1, 2, 2]]),

@@ -246,6 +246,8 @@ def _numbers(values: np.ndarray, dtype: np.dtype, name: str) -> np.ndarray:
             raise DataError(f"{name} contains names of files, such as {texts[0]!r:.80}.{remedy}") from e
         said = re.sub(r"np\.str_\((.*)\)", r"\1", str(e))
         remedy = " Convert text with the tokenizer of the model." if texts and dtype.kind in "iu" else ""
+        if texts and dtype.kind == "f":
+            remedy = " Encode strings as the numbers that the model was trained on, or leave their columns out."
         if texts and texts[0].startswith("["):
             remedy = " Convert strings of lists: [ast.literal_eval(text) for text in texts]."
         elif (
