@@ -2663,6 +2663,16 @@ class NoOptimizer:
 #: Searches, files, names of other libraries, numbers as strings, losses of other libraries and of users.
 FIFTH_HOUR = [
     (
+        lambda _: C(make_pipeline(StandardScaler(), C())).fit(IRIS, SPECIES),
+        ParameterError,
+        "Put its model there, or OrtGr",
+    ),
+    (
+        lambda _: C(max_iter=0).fit(IRIS, SPECIES).score(IRIS, np.eye(3)[SPECIES]),
+        DataError,
+        "multilabel-indicator and multiclass targets. Pass labels as in fit: y.argmax(axis=1) for one column per class.",
+    ),
+    (
         lambda _: R(solver="sgd_momentum").fit(X, y),
         OptimizerError,
         "Unknown solver 'sgd_momentum'. Did you mean 'sgd'?",

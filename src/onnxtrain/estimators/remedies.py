@@ -136,6 +136,7 @@ _REMEDIES = {
         ". Use PowerTransformer(method='yeo-johnson'), which takes any values, or leave these rows out."
     ),
     "same order as they were in fit": "Pass X[model.feature_names_in_], which has the columns in that order.",
+    "can't handle a mix of": ". Pass labels as in fit: y.argmax(axis=1) for one column per class.",
     "have different number of output": ". Pass the targets of the rows, with as many columns as in fit: score(X, y).",
     "class_weight should be a list of dicts": " For example: class_weight=[{0: 1.0, 1: 2.0}] * y.shape[1].",
     "are not in class_weight": ". Its keys must be labels as in y, the number 1 and not the string '1'.",

@@ -469,10 +469,10 @@ def check_features(
     DataError
         The rank or the number of columns differs; `source` names the model in the message.
     """
-    name = f"{name}.toarray()" if hasattr(X, "toarray") else name
+    dense = f"{name}.toarray()" if hasattr(X, "toarray") else name
     if len(shape) != len(X.shape):
         axes = "1 axis" if len(X.shape) == 1 else f"{len(X.shape)} axes"
-        raise DataError(f"{name} has {axes}, but {source} {len(shape)}.{_turned(X.shape, shape[1:], name)}")
+        raise DataError(f"{name} has {axes}, but {source} {len(shape)}.{_turned(X.shape, shape[1:], dense)}")
     wanted, given = shape[1:], X.shape[1:]
     if any(w is not None and w != g for w, g in zip(wanted, given, strict=True)):
         if len(wanted) == 1:
@@ -480,7 +480,7 @@ def check_features(
             if of_tokens or re.search(r"ids|mask|tokens", name):
                 remedy = f"Pad or cut the texts to {wanted[0]} tokens, or export the model with a variable length."
             raise DataError(f"{name} has {given[0]} features, but {source} {wanted[0]}. {remedy}")
-        raise DataError(f"{name} has rows of shape {given}, but {source} {wanted}.{_turned(X.shape, wanted, name)}")
+        raise DataError(f"{name} has rows of shape {given}, but {source} {wanted}.{_turned(X.shape, wanted, dense)}")
 
 
 def _turned(given: tuple[int, ...], row: tuple[Any, ...], name: str) -> str:
