@@ -481,7 +481,8 @@ def _wrong_call(owner: object, method: str, signature: _Signature, n_given: int,
     if unknown := signature.unknown(kwargs):
         return f"{name} has no argument {unknown!r}. {_place(type(owner), unknown, signature.names)}"
     if missing := signature.missing(n_given, kwargs):
-        return f"{name} requires {' and '.join(missing)}: {method}({', '.join(signature.required)})."
+        shown = signature.names[:2] if signature.names[1:2] == ("y",) else signature.required
+        return f"{name} requires {' and '.join(missing)}: {method}({', '.join(shown)})."
     if not signature.names:
         return f"{name} takes no arguments, got {n_given}."
     positional = ", ".join(signature.names[: signature.n_positional])

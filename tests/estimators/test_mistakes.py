@@ -2662,6 +2662,12 @@ class NoOptimizer:
 
 #: Searches, files, names of other libraries, numbers as strings, losses of other libraries and of users.
 FIFTH_HOUR = [
+    (lambda _: R().fit(y=y), ArgumentTypeError, "OrtGradientRegressor.fit requires X: fit(X, y)."),
+    (
+        lambda _: R(TWO_COLUMNS, inputs={"X": 1.0}).fit(X, y),
+        ParameterError,
+        "left for the rows. Leave it out for one input.",
+    ),
     (
         lambda _: C(make_pipeline(StandardScaler(), C())).fit(IRIS, SPECIES),
         ParameterError,

@@ -111,7 +111,9 @@ class Entrance:
         shapes = {name: _shape(value) for name, value in listed.items() if name in values or name not in weights}
         taking = {name: shape for name, shape in shapes.items() if name not in values}
         if not taking:
-            raise ParameterError("inputs= fixes every input of the model, so no input is left for the rows.")
+            raise ParameterError(
+                "inputs= fixes every input of the model, so no input is left for the rows. Leave it out for one input."
+            )
         declared = _shape(_chosen(proto, output))
         rows, size = _names_of_rows(taking.values(), declared), _fixed_size(list(taking.values()), declared)
         axes = {name: _axis(name, shape, told, rows, size) for name, shape in shapes.items()}
