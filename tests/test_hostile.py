@@ -331,6 +331,18 @@ def test_graphs_that_nobody_would_write(onx, words, tmp_path):
             raise fitted or AssertionError("it was trained")
 
 
+@pytest.mark.parametrize("op_type", ["DictVectorizer", "LabelEncoder"])
+def test_an_older_model_with_an_operand_of_unknown_type(op_type):
+    """onnx's conversion of opsets infers types, and ends the process at these operators."""
+    onx = model("z = own.Weird(X) A = own.Replaced(z) Y = MatMul(A, W)")
+    node = onx.graph.node[1]
+    node.op_type, node.domain = op_type, "ai.onnx.ml"
+    onx.opset_import[0].version = 11
+    onx.opset_import.add(domain="ai.onnx.ml", version=2)
+    with pytest.raises(OnnxTrainError):
+        onnx_derivative(onx)
+
+
 def test_nodes_in_another_order_are_inferred_at_once(monkeypatch):
     """onnx infers a type only after its operands' types, so nodes in reverse order took one inference each."""
     onx = model("P = MatMul(X, W) d0 = Identity(P) " + chain(40, "d{0} = Transpose(d{1})") + "Y = Neg(d40)")

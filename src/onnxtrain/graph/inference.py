@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import onnx.numpy_helper
 import onnx.shape_inference
+import onnx.version_converter
 from google.protobuf.message import Message  # type: ignore[import-untyped]
 
 from onnxtrain.errors import ModelError
@@ -92,10 +93,27 @@ def infer_types(proto: onnx.ModelProto, *, data_prop: bool = False) -> onnx.Mode
     return typed
 
 
+def convert_version(proto: onnx.ModelProto, opset: int) -> onnx.ModelProto:
+    """Return a model that onnx converted to an opset; operators that need types are hidden, since it infers types."""
+    hidden = _in_need_of_types(proto)
+    for node in hidden:
+        node.op_type = _SKIPPED + node.op_type
+    try:
+        converted = onnx.version_converter.convert_version(proto, opset)
+    finally:
+        _show(hidden)
+    _show(nodes_in(converted.graph.node))
+    return converted
+
+
+def _in_need_of_types(proto: onnx.ModelProto) -> list[onnx.NodeProto]:
+    nodes = nodes_in(proto.graph.node)
+    return [node for node in nodes if node.domain == "ai.onnx.ml" and node.op_type in _NEED_TYPES]
+
+
 def _infer(proto: onnx.ModelProto, *, data_prop: bool = False) -> onnx.ModelProto:
     """Return a model with the types that onnx infers; operators that need types are hidden until these are known."""
-    nodes = nodes_in(proto.graph.node)
-    hidden = [node for node in nodes if node.domain == "ai.onnx.ml" and node.op_type in _NEED_TYPES]
+    hidden = _in_need_of_types(proto)
     while True:
         for node in hidden:
             node.op_type = _SKIPPED + node.op_type

@@ -7,10 +7,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import onnx
 import onnx.numpy_helper
-import onnx.version_converter
 
 from onnxtrain.errors import ModelError
-from onnxtrain.graph.inference import infer_types, refuse_negative
+from onnxtrain.graph.inference import convert_version, infer_types, refuse_negative
 from onnxtrain.graph.query import assign, bodies_of, nodes_in
 from onnxtrain.opsets import OPSET, WIDENED_SINCE, changed_operators, has_newer_types, only_widened
 
@@ -69,7 +68,7 @@ def _raised(proto: onnx.ModelProto, found: int) -> onnx.ModelProto:
     if not {w.name for w in proto.graph.initializer} <= {value.name for value in proto.graph.input}:
         proto.ir_version = max(proto.ir_version, _IR_UNLISTED)  # otherwise the converter ignores them
     try:
-        converted = onnx.version_converter.convert_version(proto, OPSET)
+        converted = convert_version(proto, OPSET)
     except Exception as e:  # the converter raises RuntimeError and its own ConvertError
         if unknown := next((node for node in nodes_in(proto.graph.node) if _is_unknown(node)), None):
             raise ModelError(
