@@ -564,6 +564,25 @@ def test_features_with_the_rows_on_the_second_axis():
     np.testing.assert_allclose(run(changed, {"X": X})[0], expected, rtol=1e-5, atol=1e-6)
 
 
+def test_rows_behind_a_reshape_that_onnx_does_not_infer():
+    """onnx does not know the lengths that are products; the loaded model does."""
+    weights = {"W": np.ones((1, 3, 4), np.float32), "R": np.zeros((1, 3, 3), np.float32)}
+    onx = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 12]> network (float[N,2,6,2] X) => (float[T,M,3] Y) {
+            z = Shape(X)  zero = Constant <value = int64 {0}> ()  one = Constant <value = int64 {1}> ()
+            three = Constant <value = int64 {3}> ()  n = Gather(z, zero)  a = Gather(z, one)  b = Gather(z, three)
+            p = Mul(a, b)  t = Transpose <perm = [2,0,1,3]> (X)  l = Constant <value = int64[1] {6}> ()
+            u = Unsqueeze <axes = [0]> (n)  v = Unsqueeze <axes = [0]> (p)  k = Concat <axis = 0> (l, u, v)
+            r = Reshape(t, k)  g = RNN <hidden_size = 3> (r, W, R)  q = Squeeze <axes = [1]> (g)  Y = Neg(q) }"""
+    )
+    onx.graph.initializer.extend(onnx.numpy_helper.from_array(w, name) for name, w in weights.items())
+    X = np.random.default_rng(0).normal(size=(5, 2, 6, 2)).astype(np.float32)
+    changed = with_new_head(onx, 2, features="q", random_state=0)
+    sums = np.tanh(X.sum(axis=(1, 3)))  # (n, t)
+    expected = sums.mean(axis=1, keepdims=True) * initializers(changed)["head.weight"].sum(axis=0)
+    np.testing.assert_allclose(run(changed, {"X": X})[-1], expected, rtol=1e-5, atol=1e-6)
+
+
 def test_values_that_are_proposed_have_rows():
     """Neither the state of a recurrent layer nor its weights."""
     with pytest.raises(ModelError, match=r"no last linear layer .* such as (.*)\.") as e:

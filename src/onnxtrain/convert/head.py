@@ -111,8 +111,8 @@ def with_new_head(
     else:
         known = [v for v in _values(changed) if v.name == features] or _with_features(changed)
         cut = graph.find(known, features, "value")
-        if not _has_features(cut):
-            _infer_behind_fused(proto, cut)
+        if not _has_features(cut) or not _shows_rows(changed, cut):
+            _infer_at_newest_opset(proto, cut)
         if not _has_features(cut):
             _take_shape_of_layer(cut)
         scores = _on_features(changed, cut, int(n_outputs), rng)
@@ -436,14 +436,21 @@ def _has_features(value: ir.Value) -> bool:
     return isinstance(value.shape[-1 if len(value.shape) == 2 else _axis_of_features(value)], int)
 
 
-def _infer_behind_fused(proto: onnx.ModelProto, features: ir.Value) -> None:
-    """Set the type and shape of a value that onnx cannot infer, because it follows operators of onnxruntime."""
+def _shows_rows(model: ir.Model, value: ir.Value) -> bool:
+    """Whether the rows are on an axis of their name, or need not be looked for."""
+    rows = _names_of_rows(model)
+    return not rows or len(value.shape or ()) < 3 or any(dim in rows for dim in value.shape or ())
+
+
+def _infer_at_newest_opset(proto: onnx.ModelProto, features: ir.Value) -> None:
+    """Set the type and shape of a value behind operators of onnxruntime or of an opset with less inference in onnx."""
     shown = graph.copy_of(proto)
     if features.producer() is None or any(y.name == features.name for y in shown.graph.output):
         return
     shown.graph.output.add(name=features.name)
     found = graph.load(shown).graph.outputs[-1]
-    features.type, features.shape = found.type, found.shape
+    if found.shape is not None:
+        features.type, features.shape = found.type, found.shape
 
 
 def _take_shape_of_layer(features: ir.Value) -> None:
