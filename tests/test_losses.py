@@ -381,6 +381,14 @@ def test_operators_and_op_mix():
     np.testing.assert_allclose(rows, ((2 * (S - y)) ** 2).mean(axis=1, keepdims=True))
 
 
+def test_a_loss_may_use_a_scalar_of_the_graph():
+    S, y = np.array([[-0.5], [2.0]]), np.array([[0.5], [1.0]])
+    (rows,) = compute(
+        with_loss(lambda op, t, p: abs(t - p) * op.Constant(value_float=2.0), dtype="float64"), S=S, label=y
+    )
+    np.testing.assert_allclose(rows, 2 * abs(y - S))
+
+
 def test_labels_of_classes_are_integers_that_become_floats():
     S, y = np.array([[-0.5], [2.0]], dtype=np.float32), np.array([[0], [1]])
     (rows,) = compute(with_loss(lambda op, t, p: (1 - p * (2 * t - 1)) + t / 2, classifies=True), S=S, label=y)
@@ -405,7 +413,31 @@ def test_labels_of_classes_are_integers_that_become_floats():
         (lambda op, t, p: p & 1, r"numpy\.bitwise_and requires conditions in a loss"),
         (lambda op, t, p: p * "2", "cannot compute with '2'"),
         (lambda op, t, p: p.astype(str), "Use bool, int or float"),
-        (lambda op, t, p: p[p > 0], "Use integers, slices and None only"),
+        (lambda op, t, p: p[[0, 1]], "Use integers, slices and None only.$"),
+        (
+            lambda op, t, p: p[p > 0],
+            r"slices and None only. Choose by a condition with numpy\.where: numpy\.where\(r > 0, 0",
+        ),
+        (lambda op, t, p: p.__setitem__(p > 0, 0), r"cannot assign to a part of .* numpy\.where\(r > 0, 0, r\)"),
+        (
+            lambda op, t, p: p / t.shape[0],
+            r"rows, 'n', has no values yet: .* no len; the objective is already the mean",
+        ),
+        (
+            lambda op, t, p: np.sqrt(((t - p) ** 2).mean()),
+            r"over the rows, here of .*FLOAT\[n,2\]\. Leave out the mean",
+        ),
+        (lambda op, t, p: (t - t.mean()) * (p - p.mean()), "Leave out the mean .* pass constants, .* by loss_params"),
+        (lambda op, t, p: (t - p) ** 2 / ((t - t.mean()) ** 2).mean(), "Leave out the mean or the sum over the rows"),
+        (lambda op, t, p: p / p.max(), "cannot use a mean, sum or maximum over the rows"),
+        (
+            lambda op, t, p: (t - p) ** 2 * np.ones(9),
+            r"array of 9 numbers does not fit .*FLOAT\[n,2\].* sample_weight\)\.",
+        ),
+        (
+            lambda op, t, p: (t[:, :1] - p[:, :1]) ** 2 * np.ones(9),
+            r"array of 9 numbers in it .* fit\(X, y, sample_weight\)\. Otherwise: sum over",
+        ),
         (
             lambda op, t, p: p[:, 0] - t[:, :1],
             r"would broadcast to .*FLOAT\[n,n\], which pairs each row with every other row\. Keep the axis: y_pred\[:, :1\]",

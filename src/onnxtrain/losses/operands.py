@@ -17,7 +17,7 @@ import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
 from types import EllipsisType
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 import onnx_ir as ir
@@ -170,11 +170,7 @@ class Operand(NDArrayOperatorsMixin):
         )
 
     def _no_number(self, *args: object, **kwargs: object) -> Any:
-        raise LossError(
-            f"{self!r} has no values yet: a loss is built once, before there are rows. "
-            "Compute with whole arrays: numpy.log instead of math.log, no loop over rows and no len; the objective is "
-            "already the mean over the rows. Otherwise use numpy functions, Python operators and op."
-        )
+        _refuse_values(repr(self))
 
     __float__ = __int__ = __index__ = __len__ = __iter__ = __array__ = _no_number
 
@@ -214,12 +210,17 @@ class Operand(NDArrayOperatorsMixin):
                 result = result._sliced(part, axis)
             else:
                 of_class = "(y_pred * (numpy.arange(n_classes) == y_true)).sum(axis=1, keepdims=True)"
+                remedy = f" The score of the class of each row is {of_class}." if self._op._label is not None else ""
+                if isinstance(part, Operand) and part.dtype == ir.DataType.BOOL:
+                    remedy = _FOR_CONDITION
                 raise LossError(
-                    f"A loss cannot index {self!r} with {part!r}. Use integers, slices and None only. The score of the "
-                    f"class of each row is {of_class}."
+                    f"A loss cannot index {self!r} with {part!r}. Use integers, slices and None only.{remedy}"
                 )
             axis += 1
         return result
+
+    def __setitem__(self, key: object, value: object) -> None:
+        raise LossError(f"A loss cannot assign to a part of {self!r}.{_FOR_CONDITION}")
 
     def _sliced(self, part: slice, axis: int) -> Operand:
         if part == slice(None):
@@ -284,9 +285,28 @@ class Operand(NDArrayOperatorsMixin):
         return result
 
     def _reduce(self, op_type: str, axis: Axes, keepdims: bool) -> Operand:
+        if axis is None and _symbols(self):
+            raise LossError(
+                f"A loss has one value per row and cannot use a mean, sum or maximum over the rows, here of {self!r}."
+                " Leave out the mean or the sum over the rows; the objective is the mean of these values. Reduce "
+                "outputs with x.mean(axis=1, keepdims=True), and pass constants, such as a mean of y, by loss_params."
+            )
         axes = [] if axis is None else [[int(a) for a in np.atleast_1d(axis)]]
         x = _cast(self, ir.DataType.INT64) if self.dtype == ir.DataType.BOOL else self
         return getattr(self._op, op_type)(x, *axes, keepdims=int(keepdims))
+
+
+_FOR_CONDITION = (
+    " Choose by a condition with numpy.where: numpy.where(r > 0, 0, r) is r with its positive values set to 0."
+)
+
+
+def _refuse_values(what: str) -> NoReturn:
+    raise LossError(
+        f"{what} has no values yet: a loss is built once, before there are rows. "
+        "Compute with whole arrays: numpy.log instead of math.log, no loop over rows and no len; the objective is "
+        "already the mean over the rows. Otherwise use numpy functions, Python operators and op."
+    )
 
 
 #: What to use instead of other methods and functions of arrays.
@@ -329,11 +349,17 @@ def _apply(name: str, op: OperandOp, inputs: Sequence[Term]) -> Any:
     if name not in _OPERATORS:
         raise LossError(f"A loss cannot use numpy.{name}. {WAY}")
     values = [x._value for x in inputs if isinstance(x, Operand)]
-    widths = [v.shape[-1] for v in values if v.shape is not None and is_float(v)]
+    widths = [v.shape[-1] for v in values if v.shape and is_float(v)]
     if name not in _COMPARISONS and op._label in values and any(isinstance(w, int) and w > 1 for w in widths):
         raise LossError(
             f"y_true holds the index of the class of each row, so numpy.{name} of it and {widths[0]} scores means "
             f"nothing. For an indicator matrix of the classes, use numpy.arange({widths[0]}) == y_true."
+        )
+    lengths = {np.shape(x)[-1] for x in inputs if not isinstance(x, Operand) and np.ndim(x)} - {1}
+    if lengths - {*widths} and any(isinstance(w, int) and w > 1 for w in widths):
+        raise LossError(
+            f"An array of {max(lengths)} numbers does not fit {' and '.join(map(describe, values))} in a loss. An "
+            "array must not have an axis of rows. Pass weights of rows to fit(X, y, sample_weight)."
         )
     if name in _OF_BOOLEANS and not booleans:  # ONNX has other operators for integers
         raise LossError(f"numpy.{name} requires conditions in a loss, got {', '.join(map(repr, inputs))}.")
@@ -397,6 +423,8 @@ def _dtype(x: Term) -> ir.DataType | None:
     """Return the type of an operand, or INT64, BOOL or None (any float) for a constant."""
     if isinstance(x, Operand):
         return x.dtype
+    if isinstance(x, ir.SymbolicDim):  # x.shape[0]
+        _refuse_values(f"The number of rows, {x.value!r},")
     kind = np.asarray(x).dtype.kind
     if kind not in "biuf":
         remedy = unquoted(x) or " Use numbers, numeric arrays and values of the graph only."

@@ -249,7 +249,7 @@ def row_loss(
     except (AttributeError, TypeError, ValueError) as e:
         said = f"The loss {name!r} failed when it was called with (op, y_true, y_pred): {e}".rstrip(".")
         raise LossError(f"{said}. {_way(loss, e)}") from e
-    _check_rows(name, rows, y_true)
+    _check_rows(name, rows, y_true, y_pred)
     return rows
 
 
@@ -272,7 +272,7 @@ def _way(loss: str | Callable[..., ir.Value], failure: Exception) -> str:
     return WAY if "'Operand'" in str(failure) else "For example: lambda op, y_true, y_pred: abs(y_true - y_pred)."
 
 
-def _check_rows(name: str, rows: object, y_true: ir.Value) -> None:
+def _check_rows(name: str, rows: object, y_true: ir.Value, y_pred: ir.Value) -> None:
     if not isinstance(rows, ir.Value):
         forgotten = " Begin its last line with return." if rows is None else ""
         if isinstance(rows, str) and rows in LOSSES:
@@ -286,6 +286,11 @@ def _check_rows(name: str, rows: object, y_true: ir.Value) -> None:
             remedy = "Leave out the mean or the sum over the rows; the objective is the mean of these values."
         elif not is_float(rows):
             remedy = "Convert it to floats: op.CastLike(x, y_pred)."
+        elif _width(rows) not in {None, _width(y_pred), _width(y_true)}:
+            remedy = (
+                f"An array of {_width(rows)} numbers in it was computed with each row. Pass weights of rows to "
+                f"fit(X, y, sample_weight). Otherwise: {remedy[0].lower()}{remedy[1:]}"
+            )
         raise LossError(
             f"The loss {name!r} must return floats of shape (n, 1), one for each row, got {describe(rows)}. {remedy}"
         )
@@ -306,6 +311,12 @@ def _check_rows(name: str, rows: object, y_true: ir.Value) -> None:
             f"The loss {name!r} must return one value per row, but returned {describe(rows)} for {describe(y_true)}. "
             "Sum over outputs with x.sum(axis=1, keepdims=True)."
         )
+
+
+def _width(x: ir.Value) -> int | None:
+    """Return the length of the second axis; None if it is unknown."""
+    width = x.shape[1] if x.shape is not None and len(x.shape) > 1 else None
+    return width if isinstance(width, int) else None
 
 
 _OPERANDS = ("op", "y_true", "y_pred")
