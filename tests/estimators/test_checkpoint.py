@@ -8,11 +8,12 @@ import time
 import numpy as np
 import pytest
 import scipy.sparse
+from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.neural_network import MLPRegressor
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import RobustScaler, StandardScaler
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load
 from onnxtrain.errors import DataError, FileError, ModelError, ParameterError
@@ -214,9 +215,44 @@ def test_a_checkpoint_of_another_kind(tmp_path):
     OrtGradientRegressor(max_iter=1).fit(X, y, checkpoint=tmp_path / "fit.onnx")
     with pytest.raises(ParameterError, match="fit.onnx' is of a fit of OrtGradientRegressor, and not of OrtGradientCl"):
         OrtGradientClassifier().fit(IRIS, SPECIES, checkpoint=tmp_path / "fit.onnx", resume=True)
-    model = OrtGradientRegressor(MLPRegressor(hidden_layer_sizes=(3,), max_iter=1), max_iter=1)
+    network = MLPRegressor(tol=1e9, n_iter_no_change=1)
+    lines, curves = (clone(network).set_params(hidden_layer_sizes=sizes).fit(X, y) for sizes in ((), (3,)))
+    OrtGradientRegressor(lines, max_iter=1).fit(X, y, checkpoint=tmp_path / "lines.onnx")
     with pytest.raises(DataError, match="of a model with other weights"):
-        model.fit(X, y, checkpoint=tmp_path / "fit.onnx", resume=True)
+        OrtGradientRegressor(curves, max_iter=1).fit(X, y, checkpoint=tmp_path / "lines.onnx", resume=True)
+
+
+SCALED = make_pipeline(StandardScaler(), LinearRegression())
+
+#: The estimators of a killed fit and of one that resumes from it, and how the second is said to differ.
+OTHERS = [
+    (Ridge(), Ridge(alpha=1e3), "alpha: 1.0, now 1000.0"),
+    (Ridge(), LinearRegression(), "Ridge, now LinearRegression"),
+    (MLPRegressor(max_iter=1), MLPRegressor(max_iter=1, activation="tanh"), "activation: 'relu', now 'tanh'"),
+    (SCALED, make_pipeline(RobustScaler(), LinearRegression()), "steps: .*StandardScaler.*, now .*RobustScaler.*"),
+    (SCALED, Pipeline([("standardscaler", RobustScaler()), SCALED.steps[1]]), "standardscaler: Standard.*, now Robust"),
+    (Ridge(), Ridge().fit(X, y), r"Ridge, now Ridge \(fitted\)"),
+    (None, Ridge(), "None, now Ridge"),
+]
+
+
+@pytest.mark.parametrize("first, second, difference", OTHERS)
+def test_a_checkpoint_of_another_estimator(first, second, difference, tmp_path):
+    path = tmp_path / "fit.onnx"
+    OrtGradientRegressor(first, max_iter=1, random_state=0).fit(X, y, checkpoint=path)
+    with pytest.raises(ParameterError, match=rf"was written with other values of estimator \({difference}"):
+        OrtGradientRegressor(second, max_iter=2, random_state=0).fit(X, y, checkpoint=path, resume=True)
+
+
+def test_an_estimator_with_a_generator_or_more_workers_is_the_same(tmp_path):
+    for kind, name, values in (
+        (MLPRegressor, "random_state", [np.random.RandomState(0), np.random.RandomState(0)]),
+        (LinearRegression, "n_jobs", [None, 2]),
+    ):
+        for value in values:
+            tuned = OrtGradientRegressor(kind(**{name: value}), init="random", max_iter=1)
+            tuned.fit(X, y, checkpoint=tmp_path / f"{name}.onnx", resume=True)
+        assert tuned.n_iter_ == 1
 
 
 def test_a_checkpoint_of_another_start(tmp_path):

@@ -2499,6 +2499,11 @@ FOURTH_HOUR = [
     (lambda r: r.export_training_step(__file__), FileError, "File exists. It is a file. Pass another path."),
     (lambda _: R().partial_fit(X[0], y[0]), DataError, "For a single row, pass X[None] and [y]."),
     (
+        lambda _: C(class_weight="balanced").partial_fit(IRIS, SPECIES),
+        ParameterError,
+        "class_weight='balanced' is not available in partial_fit, which knows the rows of one call. Compute the weights",
+    ),
+    (
         lambda _: C().partial_fit(IRIS, SPECIES, np.ones(150)),
         DataError,
         "classes has one entry per row, 150, like sample weights, but not all labels of y. Pass weights by name: partial_f",

@@ -132,6 +132,7 @@ TOKENS = {"input_ids": IDS, "attention_mask": MASK}
 IMAGES = np.random.default_rng(0).random((20, 3, 8, 8))
 FILES = [f"train/img_{i}.jpg" for i in range(20)]
 VALUES = np.arange(20.0)
+PIXEL_KINDS = (IMAGES[:, 0] > 0.5).astype(int)
 STEPS = np.arange(60).reshape(20, 3) % 2
 
 
@@ -585,6 +586,11 @@ def test_the_answer_says_what_was_found_and_what_to_do(call, error, message):
             "y has exactly one 1 along its last axis, but the 3 entries are trained as independent labels.",
         ),
         (
+            lambda: C(SEGMENTS, max_iter=0).fit(IMAGES, np.moveaxis(np.eye(2, dtype=int)[PIXEL_KINDS], -1, 1)),
+            "y has exactly one 1 along axis 1, but the 2 entries are trained as independent labels. If they are classes "
+            "that exclude each other, pass y.argmax(axis=1).",
+        ),
+        (
             lambda: C(ATTENTION, max_iter=0).fit({"x": np.ones((20, 3, 2)), "mask": MASK}, STEPS),
             "X['mask'] contains only 0 and 1, but the model adds this mask to the scores of its attention, where 0 keeps "
             "a token and a large negative number hides it. Convert it: numpy.where(X['mask'], 0.0, -10000.0).",
@@ -613,7 +619,19 @@ def test_the_answer_says_what_was_found_and_what_to_do(call, error, message):
             "its last activation, or scaled targets, such as y - y.min().",
         ),
     ],
-    ids=["mask", "swapped", "tokens", "columns", "added", "divided", "normalized", "certain", "sigmoid", "relu"],
+    ids=[
+        "mask",
+        "swapped",
+        "tokens",
+        "columns",
+        "channels",
+        "added",
+        "divided",
+        "normalized",
+        "certain",
+        "sigmoid",
+        "relu",
+    ],
 )
 def test_what_is_probably_meant_otherwise_is_warned_of(call, message):
     with pytest.warns(UserWarning, match=re.escape(message)):

@@ -28,6 +28,12 @@ from onnxtrain.training.state import EpochInfo, Listener, TrainingState
 #: Parameters that may differ in a resumed fit, because they change its length or device but not its trajectory.
 _FREE = frozenset({"max_iter", "verbose", "device", "n_threads", "random_state"})
 
+#: Parameters of the given estimator that do not change what its fit learns.
+_FREE_INSIDE = frozenset({"verbose", "n_jobs", "memory"})
+
+#: The address in the representation of an object, such as a random generator; it differs between processes.
+_ADDRESS = re.compile(r" at 0x[0-9a-f]+", re.IGNORECASE)
+
 #: The similarity of two names that probably mean the same file, and what names of a series differ in.
 _SIMILAR, _DIGITS = 0.8, re.compile(r"\d+")
 
@@ -75,13 +81,14 @@ class Checkpoint:
                 "checkpoint=...)."
             )
         self._params = encode_parameters(estimator, Encoder(functions=True))
+        self._moments["estimator"] = _described(estimator.estimator)
         if resume:
             remove_parts(path)
             self._kept = Kept(path) if os.path.exists(path) else None
             if self._kept is None:
                 _warn_of_similar(path)
         if self._kept is not None:
-            _check_same_fit(path, type(estimator).__name__, self._params, self._kept)
+            _check_same_fit(path, type(estimator).__name__, self._params, self._moments["estimator"], self._kept)
 
     def rng_at(self, moment: str, random_state: np.random.RandomState) -> np.random.RandomState:
         """Return the random generator as it was at a point of the killed fit, or as it is now if there was none."""
@@ -208,9 +215,46 @@ def _check(estimator: Any, path: Any, every: Any) -> None:
         raise ParameterError("checkpoint is not available with solver='lbfgs'. Use a solver that takes steps.")
 
 
-def _check_same_fit(path: str | os.PathLike, name: str, params: dict[str, Any], kept: Kept) -> None:
+def _described(model: Any) -> dict[str, str]:
+    """Return the class of the given model, as "", and the parameters of an unfitted estimator, as text.
+
+    The values that a fitted estimator or an ONNX model starts from are compared instead.
+    """
+    if is_onnx(model) or model is None or is_fitted(model):
+        return {"": "an ONNX model" if is_onnx(model) else _text(model) + " (fitted)" * (model is not None)}
+    params = model.get_params() if hasattr(model, "get_params") else {}
+    free = {name for name in params if name.rpartition("__")[2] in _FREE_INSIDE}
+    return {"": _text(model), **{name: _text(params[name]) for name in sorted(params.keys() - free)}}
+
+
+def _text(value: Any) -> str:
+    """Return the class of an estimator, whose parameters have names of their own, or another value, as text."""
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(_text, value))}]"
+    if hasattr(value, "get_params"):
+        return (value if isinstance(value, type) else type(value)).__name__
+    if callable(value) and not isinstance(value, type):
+        return str(Encoder(functions=True).encode(value, "a function"))
+    return _ADDRESS.sub("", repr(value))
+
+
+def _other_values(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Describe the differences of two models; lists of steps only if there is no other difference."""
+    names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+    both = [name for name in names if name in before and name in now]
+    values = [name for name in both if not now[name].startswith("[")]
+    shown = [""] if "" in both else values or both or names
+    changes = [
+        f"{name}{': ' if name else ''}{before.get(name, 'none'):.80}, now {now.get(name, 'none'):.80}" for name in shown
+    ]
+    return f"estimator ({'; '.join(changes[:3])}{'; ...' if len(changes) > 3 else ''})"
+
+
+def _check_same_fit(
+    path: str | os.PathLike, name: str, params: dict[str, Any], model: dict[str, str], kept: Kept
+) -> None:
     found = f"The checkpoint {os.fspath(path)!r}"
-    if not {"start", "split", "rows", "weights"} <= kept.more.keys():
+    if not {"start", "split", "rows", "weights", "estimator"} <= kept.more.keys():
         raise ParameterError(
             f"{found} was written by onnxtrain.save, and not by a fit. Continue from it with "
             f"onnxtrain.load({os.fspath(path)!r}).set_params(warm_start=True).fit(X, y)."
@@ -218,6 +262,8 @@ def _check_same_fit(path: str | os.PathLike, name: str, params: dict[str, Any], 
     if kept.kind != name:
         raise ParameterError(f"{found} is of a fit of {kept.kind}, and not of {name}. {_REMEDY}")
     others = [key for key in params if key not in _FREE and params[key] != kept.params.get(key)]
+    if model != kept.more["estimator"]:
+        others.append(_other_values(kept.more["estimator"], model))
     if others:
         raise ParameterError(
             f"{found} was written with other values of {', '.join(others)}. Restore these parameters, or start over "

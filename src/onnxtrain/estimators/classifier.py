@@ -16,7 +16,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.utils import Tags
 
 from onnxtrain.arguments import given, names_its_arguments
-from onnxtrain.errors import warn
+from onnxtrain.errors import ParameterError, warn
 from onnxtrain.estimators import deferred
 from onnxtrain.estimators.evaluation import EvaluableEstimator
 from onnxtrain.estimators.exports import ExportableEstimator
@@ -357,6 +357,13 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
         """
         known = self._trained if self.__sklearn_is_fitted__() else None
         positional = deferred.targets.is_positional(self, y, known)
+        of_fit = positional and known is not None  # these weights stay those of the first rows
+        if isinstance(self.class_weight, str) and self.class_weight == "balanced" and not of_fit:
+            raise ParameterError(
+                "class_weight='balanced' is not available in partial_fit, which knows the rows of one call. Compute "
+                "the weights from all labels: classes = numpy.unique(y_all), class_weight=dict(zip(classes, "
+                "sklearn.utils.class_weight.compute_class_weight('balanced', classes=classes, y=y_all)))."
+            )
         labels = None if known is None else self._targets
         with self._expecting(deferred.labels.check_expected(classes, y, labels, positional=positional)):
             deferred.fit.fit_one_epoch(self, Part(X, y, sample_weight))

@@ -68,12 +68,8 @@ class PositionLabels(Labels):
         which = counts(y, self.ignore_index)
         labels = y[which]
         found = super().learned(labels, source, sample_weight)
-        axis = y.ndim - 1
-        if source.model.width == 1 and y.shape[axis] > 1 and y.dtype.kind in "biuf" and np.all(y.sum(axis=axis) == 1):
-            warn(
-                f"y has exactly one 1 along its last axis, but the {y.shape[axis]} entries are trained as independent "
-                "labels. If they are classes that exclude each other, pass y.argmax(axis=-1)."
-            )
+        if source.model.width == 1 and y.dtype.kind in "biuf":
+            _warn_of_one_hot(y)
         weight = weights_of_entries(sample_weight, which)
         weighed = labels if weight is None else labels[weight != 0]
         return replace(found, balanced=balanced_weights(weighed, found.classes))
@@ -98,6 +94,16 @@ class PositionLabels(Labels):
         _check_same_shape(labels, predicted)
         which = counts(labels, self.ignore_index)
         return labels[which], predicted[which], weights_of_entries(sample_weight, which)
+
+
+def _warn_of_one_hot(y: np.ndarray) -> None:
+    """Warn of labels with one 1 along the last axis, or along axis 1, the class axis of images."""
+    for axis, name in ((-1, "its last axis"), (1, "axis 1")):
+        if y.shape[axis] > 1 and np.all(y.sum(axis=axis) == 1):
+            return warn(
+                f"y has exactly one 1 along {name}, but the {y.shape[axis]} entries are trained as independent "
+                f"labels. If they are classes that exclude each other, pass y.argmax(axis={axis})."
+            )
 
 
 @dataclass(frozen=True, eq=False)
