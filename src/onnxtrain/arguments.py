@@ -303,6 +303,12 @@ class SetsItsParameters(NamesItsParameters):
                         f"{outer}__{inner} cannot be set, because {outer} is set as a whole, such as "
                         f"{outer}={_WHOLE[outer]}."
                     )
+                if outer == "loss" and not isinstance(value, type):
+                    raise ParameterError(
+                        f"{outer}__{inner} cannot be set. The parameters of a loss are set as a whole, "
+                        f"loss_params={{{inner!r}: 1.0}}, in a search {{'loss_params': [{{{inner!r}: 1.0}}, "
+                        f"{{{inner!r}: 2.0}}]}}."
+                    )
                 instance = "onnxtrain.LoRA()" if outer == "weights_to_train" else "a scikit-learn estimator"
                 shown = "an ONNX model" if isinstance(value, bytes) else repr(value)
                 raise ParameterError(

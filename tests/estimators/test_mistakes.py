@@ -47,6 +47,7 @@ from sklearn.preprocessing import (
     SplineTransformer,
     StandardScaler,
 )
+from sklearn.svm import LinearSVR
 
 import onnxtrain
 from onnxtrain import (
@@ -739,7 +740,7 @@ MORE_CALLS = [
     (
         lambda _: C(class_weight=[1, 2]).fit(IRIS, SPECIES),
         ParameterError,
-        "class_weight as a list must contain one dictionary per label of a multilabel y, got 1. Pass the weights of cla",
+        "got [1, 2]. For one class per row, pass dict(zip(numpy.unique(y), [1, 2])); for several labels per row, the we",
     ),
     (lambda _: R().fit(np.array(3.0), y), DataError, "Expected 2D array, got scalar array instead"),
     # models
@@ -2054,7 +2055,7 @@ SECOND_HOUR += [
     (
         lambda _: C(TEXTS).fit([*WORDS[1:], np.nan], TABLE.town),
         DataError,
-        "Replace missing texts by empty ones, for ex",
+        "Replace missing texts by empty ones: [text if",
     ),
     (
         lambda _: C(ENCODED, max_iter=0).fit(TABLE[["town"]], RENT > 9).predict({"town": "Ulm"}),
@@ -2666,6 +2667,11 @@ class NoOptimizer:
 
 
 #: Searches, files, names of other libraries, numbers as strings, losses of other libraries and of users.
+WHOLE = TABLE[["town", "area"]].astype({"area": "int64"})
+#: One column has gaps, and an imputer.
+HALF_KNOWN = pd.DataFrame({"age": [1.0, np.nan] * 10, "n": np.arange(20.0)})
+IMPUTED = make_pipeline(make_column_transformer((SimpleImputer(), ["age"]), (StandardScaler(), ["n"])), Ridge())
+
 FIFTH_HOUR = [
     (lambda _: R().fit(y=y), ArgumentTypeError, "OrtGradientRegressor.fit requires X: fit(X, y)."),
     (
@@ -2976,6 +2982,46 @@ FIFTH_HOUR = [
         "The score of the class of each row is (y_pred * (numpy.arange(n_classes) == y_true)).sum(axis=1, keepdims=True).",
     ),
     (
+        lambda _: C(MLP, class_weight=[{0: 1.0, 1: 2.0}]).fit(IRIS, np.c_[SPECIES == 0, SPECIES == 1].astype(int)),
+        DataError,
+        "Got 1 element(s) while having 2 outputs. Pass a list of one dictionary per label.",
+    ),
+    (
+        lambda _: C(GOOD).set_params(loss__gamma=2.0),
+        ParameterError,
+        "loss__gamma cannot be set. The parameters of a loss are set as a whole, loss_params={'gamma': 1.0}, in a search",
+    ),
+    (
+        lambda _: R(LinearSVR()).fit(PAIR, PAIR),
+        DataError,
+        "got an array of shape (20, 2) instead. A column of it is y[:, 0]. For several targets, pass MultiOutputRegressor(",
+    ),
+    (
+        lambda _: R(WITH_TOWNS, max_iter=0).fit(WHOLE, RENT).predict(TABLE.assign(area=RENT + 0.5)[["town", "area"]]),
+        DataError,
+        "rounded or clipped. To cut off the fractions, pass X.astype({'area': 'int64'}). It contained integers in fit.",
+    ),
+    (
+        lambda _: R(IMPUTED, max_iter=0).fit(HALF_KNOWN, RENT).predict(HALF_KNOWN.where(HALF_KNOWN.n > 5)),
+        DataError,
+        "NaN in 'n'. Put an imputer before the step of the pipeline that takes these columns, such as (make_pipeline(Si",
+    ),
+    (
+        lambda _: C(TEXTS).fit(np.array(WORDS)[:, None], TABLE.town),
+        DataError,
+        "X has the shape (20, 1), but a text vectorizer takes one string per row. Pass X.ravel().",
+    ),
+    (
+        lambda _: C(TEXTS).fit(["good day", float("nan")] * 10, TABLE.town),
+        DataError,
+        "Replace missing texts by empty ones: [text if isinstance(text, str) else '' for text in X].",
+    ),
+    (
+        lambda _: R(Ridge()).fit(pd.DataFrame({"b": [True, False, None, True] * 5}), RENT),
+        DataError,
+        "NaN in 'b'. Convert True and False to numbers, X.astype({'b': float}), and fill the missing ones by an imputer",
+    ),
+    (
         lambda _: OrtGradientForwardBackward(TWO),
         WeightError,
         "initializers: []. Pass a model with weights, initializers of its graph.",
@@ -3089,6 +3135,10 @@ def test_labels_of_a_nullable_type_come_back_as_they_are(dtype, rows):
         b"PAR1": "It is a parquet file, which holds rows.",
         b"    ORTM": "It is a model in the ORT format.",
         b'{"a": 1}': "It is a JSON file",
+        b'{"learner":{"attributes":{}}}': "xgboost.XGBRegressor().load_model(path) or the same of XGBClassifier, and pass",
+        b"{L\0\0\0\0\0\0\0\x07learner{L": "It is a model of XGBoost.",
+        b'{\n  "features_info":\n    {': "CatBoostRegressor().load_model(path, format='json')",
+        b"CBM1\xf0 \0\0": "CatBoostRegressor().load_model(path) or the same of CatBoostClassifier, and pass the estimator",
         b'<\n  ir_version: 10,\n  opset_import: ["" : 21]\n>': "onnx.load(path, format='onnxtxt').",
         b'ir_version: 10\ngraph {\n name: "g"\n}': "onnx.load(path, format='textproto').",
         b"PK\x03\x04" + 26 * b"0" + b"a.npy": "It holds arrays of numpy.",

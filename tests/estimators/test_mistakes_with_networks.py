@@ -66,6 +66,10 @@ PIXELS = onnx_model(
     "(float[n, 3, 8, 8] X) => (float[n, 2] Y) <float[3, 2] W = {1, 2, 3, 4, 5, 6}>"
     "{ p = GlobalAveragePool(X) f = Flatten(p) Y = MatMul(f, W) }"
 )
+BYTES = onnx_model(
+    "(uint8[n, 3, 8, 8] X) => (float[n, 1] Y) <float[3, 1] W = {1, 2, 3}>"
+    "{ x = Cast<to = 1>(X) p = GlobalAveragePool(x) f = Flatten(p) Y = MatMul(f, W) }"
+)
 #: Networks for pixels: from 0 to 255, with a mean of 1/2, and from 0 to 1 without a sign of it.
 DIVIDED, NORMALIZED, CERTAIN = (
     onnx_model(
@@ -416,6 +420,11 @@ CALLS = [
         DataError,
         "X must contain int64 values, got 0.5 in row 0. Values are not rounded or clipped. Token ids and other indices are "
         "integers. To cut off the fractions, pass X.astype(numpy.int64).",
+    ),
+    (
+        lambda: R(BYTES).fit(IMAGES, VALUES),
+        DataError,
+        "Pixels from 0 to 1 become integers from 0 to 255 by (X * 255).round().astype(numpy.uint8).",
     ),
     (
         lambda: C(READER).fit({**TOKENS, "input_ids": np.full((20, 3), np.nan)}, KINDS),

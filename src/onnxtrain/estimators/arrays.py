@@ -348,13 +348,19 @@ def _cast_exactly(values: np.ndarray, dtype: np.dtype, name: str, first: int = 0
     if len(different):
         place = tuple(different[0])
         found = values[place]
-        remedy = f"To cut off the fractions, pass {name}.astype(numpy.{dtype})."
+        column = name.partition("The column ")[2]
+        cut = f"X.astype({{{column}: '{dtype}'}})" if column else f"{name}.astype(numpy.{dtype})"
+        remedy = f"To cut off the fractions, pass {cut}."
         if not np.isfinite(found):
-            remedy = f"Fill missing values, for example numpy.nan_to_num({name})."
+            filled = f"X.fillna({{{column}: 0}})" if column else f"numpy.nan_to_num({name})"
+            remedy = f"Fill missing values, for example {filled}."
+        elif dtype == np.uint8 and values.min() >= 0 and values.max() <= 1:
+            remedy = f"Pixels from 0 to 1 become integers from 0 to 255 by ({name} * 255).round().astype(numpy.uint8)."
         elif found == np.floor(found):
             remedy = "Pass numbers in the range of this type."
+        tokens = "" if column or dtype == np.uint8 else "Token ids and other indices are integers. "
         raise DataError(
             f"{name} must contain {dtype} values, got {found} in row {first + place[0]}. Values are not rounded or "
-            f"clipped. Token ids and other indices are integers. {remedy}"
+            f"clipped. {tokens}{remedy}"
         )
     return converted

@@ -101,9 +101,11 @@ def _check_class_weight(wanted: Any) -> None:
     """Check that class weights are finite and not negative; a negative weight would make a class less likely."""
     for of_label in wanted if isinstance(wanted, list) else [wanted]:
         if not isinstance(of_label, Mapping):
+            numbers = "[1.0, 2.0]" if math.isnan(as_number(of_label)) else repr(wanted)
             raise ParameterError(
-                f"class_weight as a list must contain one dictionary per label of a multilabel y, got {of_label!r:.80}."
-                " Pass the weights of classes as a dictionary: class_weight={0: 1.0, 1: 2.0}."
+                f"class_weight as a list must contain dictionaries, got {wanted!r:.80}. For one class per row, pass "
+                f"dict(zip(numpy.unique(y), {numbers})); for several labels per row, the weight of each label is "
+                f"[{{0: 1.0, 1: weight}} for weight in {numbers}]."
             )
         for label, weight in of_label.items():
             if not 0 <= as_number(weight) < math.inf:

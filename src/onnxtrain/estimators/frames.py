@@ -6,6 +6,7 @@ import functools
 import os
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeGuard
 
@@ -157,8 +158,12 @@ class InputForm:
             _check_names_given(self.shapes, X)
         X, y = check_named(estimator, X, y, original, reset=reset)
         if is_frame(X) and original is not None:
-            with as_data_error(X):
+            try:
                 _check_not_finite(X, original, self.taken)
+            except ValueError as e:
+                refused = _without_imputed(X, original)
+                with as_data_error(refused, by_column=len(refused.columns) < len(X.columns)):
+                    raise e
         if is_frame(X) and (len(self.shapes) > 1 or any(name in X.columns for name in self.shapes)):
             X = self._by_input(X)
         return X, y
@@ -548,6 +553,22 @@ def _check_not_finite(X: Frame, estimator: Estimator, taken: set[Any]) -> None:
             warnings.simplefilter("ignore")
             _try(estimator, X.iloc[sorted(set(rows.values()))])
         taken.update(rows)
+
+
+def _without_imputed(X: Frame, estimator: Estimator) -> Frame:
+    """Return rows that an estimator refuses without the columns whose missing values it takes."""
+    gaps = [name for name in X.columns if X[name].isna().any()] if X.columns.is_unique else []
+    known, taken = X.iloc[:1].copy(), []
+    for name in gaps:
+        if len(found := X[name].dropna().iloc[:1]):
+            known[name] = found.set_axis(known.index)
+    for name in gaps:
+        row = known.assign(**{name: X[name][X[name].isna()].iloc[:1].set_axis(known.index)})
+        with suppress(ValueError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            _try(estimator, row)
+            taken.append(name)
+    return X.drop(columns=taken)
 
 
 def warn_of_unknown(X: Any, inputs: Collection[str]) -> None:

@@ -35,6 +35,10 @@ _FOR_VECTORS = (
     ", but a text vectorizer takes one string per row, and X has numbers, as after a vectorizer. Pass the texts, or a "
     "model without the vectorizer."
 )
+_FOR_MISSING_DOCUMENTS = (
+    ", but a text vectorizer takes one string per row. Replace missing texts by empty ones: "
+    "[text if isinstance(text, str) else '' for text in X]."
+)
 _FOR_MISSING_NUMBERS = (
     ". Put an imputer before the step of the pipeline that takes these columns, such as "
     "(make_pipeline(SimpleImputer(), StandardScaler()), [{!r}]) in make_column_transformer, or fill them: "
@@ -45,8 +49,14 @@ _FOR_MISSING_TEXTS = (
     "pipeline. Its file then contains the imputer."
 )
 
-#: The end of the message of a text vectorizer about a row that is no string, and the message about rows without words.
-_NO_TEXT, _NO_VOCABULARY = "has no attribute 'lower'", "empty vocabulary"
+_FOR_MISSING_TRUTHS = (
+    ". Convert True and False to numbers, X.astype({{{!r}: float}}), and fill the missing ones by an imputer in the "
+    "pipeline, make_pipeline(SimpleImputer(strategy='most_frequent'), model)."
+)
+
+#: The ends of the messages of a text vectorizer about a row that is no string and about NaN, and the message about rows
+#: without words.
+_NO_TEXT, _NO_DOCUMENT, _NO_VOCABULARY = "has no attribute 'lower'", "is an invalid document", "empty vocabulary"
 
 #: The messages of numpy and pandas about a value that is no number.
 _NO_NUMBER = re.compile(r"float\(\) argument must be|DType|Cannot cast|setting an array element")
@@ -80,10 +90,15 @@ _REMEDIES = {
     "Specifying the columns using strings": " Pass a frame with them: pandas.DataFrame(X, columns=[...]).",
     "X does not contain any features": ". A row of a frame is frame.iloc[[0]], with two pairs of brackets.",
     "raw text documents expected": " Pass a list of strings, also for a single text: ['...'].",
-    "is an invalid document": " Replace missing texts by empty ones, for example with X.fillna('').",
+    _NO_DOCUMENT: " Replace missing texts by empty ones, for example with X.fillna('').",
+    "y should be a 1d array": (
+        " A column of it is y[:, 0]. For several targets, pass MultiOutputRegressor(model), which has one per target."
+    ),
+    "'float' object has no attribute 'lower'": _FOR_MISSING_DOCUMENTS,
+    "'NoneType' object has no attribute 'lower'": _FOR_MISSING_DOCUMENTS,
     _NO_TEXT: (
-        ", but a text vectorizer takes one string per row. Replace missing texts by empty ones, and pass the column of "
-        "a table, X['text'] or [row[0] for row in X]."
+        ", but a text vectorizer takes one string per row. Pass the column of a table, X['text'] or "
+        "[row[0] for row in X]."
     ),
     "inconsistent numbers of samples: [1, ": (
         ". If a ColumnTransformer gives a column of texts to a vectorizer, name the column without brackets: "
@@ -139,6 +154,7 @@ _REMEDIES = {
     "can't handle a mix of": ". Pass labels as in fit: y.argmax(axis=1) for one column per class.",
     "have different number of output": ". Pass the targets of the rows, with as many columns as in fit: score(X, y).",
     "class_weight should be a list of dicts": " For example: class_weight=[{0: 1.0, 1: 2.0}] * y.shape[1].",
+    "number of elements in class_weight": " Pass a list of one dictionary per label.",
     "are not in class_weight": ". Its keys must be labels as in y, the number 1 and not the string '1'.",
 }
 
@@ -149,11 +165,11 @@ def has_remedy(message: str) -> bool:
 
 
 @contextmanager
-def as_data_error(X: object = None, *, of_onnx: bool = False) -> Iterator[None]:
+def as_data_error(X: object = None, *, of_onnx: bool = False, by_column: bool = False) -> Iterator[None]:
     """Raise scikit-learn's validation errors as a DataError with the same message.
 
     If `X` is a frame with columns that hold no numbers, the message names them. An ONNX model has no encoder or imputer
-    before it.
+    before it; `by_column` tells that the steps of a pipeline take different columns.
     """
     try:
         yield
@@ -162,11 +178,11 @@ def as_data_error(X: object = None, *, of_onnx: bool = False) -> Iterator[None]:
     except (AttributeError, TypeError, ValueError) as e:
         if isinstance(e, AttributeError) and _NO_TEXT not in str(e):
             raise
-        said = _with_remedy(str(e), as_pandas(X), of_onnx=of_onnx)
+        said = _with_remedy(str(e), as_pandas(X), of_onnx=of_onnx, by_column=by_column)
         raise (ArgumentTypeError if isinstance(e, TypeError) else DataError)(said) from e
 
 
-def _with_remedy(message: str, X: Any, *, of_onnx: bool) -> str:
+def _with_remedy(message: str, X: Any, *, of_onnx: bool, by_column: bool) -> str:
     """Return a message of scikit-learn, numpy or pandas about rows or targets, with the remedy."""
     said = of_columns(X) if _NO_NUMBER.search(message) and _is_about(X, message) else ""
     if said:
@@ -180,8 +196,10 @@ def _with_remedy(message: str, X: Any, *, of_onnx: bool) -> str:
     if "X contains NaN" in message and (columns := _columns_with_gaps(X)):
         every = text_columns(X)
         texts = [name for name in every if name in columns]
-        remedy = _FOR_MISSING_NUMBERS.format(columns[0], columns[0]) if every else remedy
+        remedy = _FOR_MISSING_NUMBERS.format(columns[0], columns[0]) if every or by_column else remedy
         remedy = _FOR_MISSING_TEXTS.format(texts[0]) if texts else remedy
+        if texts and all(isinstance(value, bool) for value in X[texts[0]].dropna()):
+            remedy = _FOR_MISSING_TRUTHS.format(texts[0])
         remedy = f" in {', '.join(map(repr, columns))}{remedy}"
     elif "X contains NaN" in message and _has_no_gaps(X):
         remedy = " after a step of the pipeline. X itself has no missing values; the step may take, for example, the "
@@ -198,10 +216,14 @@ def _with_remedy(message: str, X: Any, *, of_onnx: bool) -> str:
         message = message.partition("\nReshape your")[0].partition(" Pass a DataFrame")[0]
     if "got 1D array instead" in message and hasattr(X, "to_frame"):  # of polars
         return "X is a Series. Pass a frame: X.to_frame() for a column."
+    if _NO_DOCUMENT in message and not hasattr(X, "fillna"):
+        remedy = " Replace missing texts by empty ones: [text if isinstance(text, str) else '' for text in X]."
     if is_frame(X) and _NO_VOCABULARY in message:
         remedy = f". {of_names(X)}"
     if _NO_TEXT in message and not is_of_objects(X) and (hasattr(X, "toarray") or isinstance(X, np.ndarray)):
-        remedy = _FOR_VECTORS
+        is_column = getattr(X.dtype, "kind", "") in "OSU" and X.ndim == 2 and X.shape[1] == 1
+        shape = f". X has the shape {X.shape}, but a text vectorizer takes one string per row. Pass X.ravel()."
+        remedy = shape if is_column else _FOR_VECTORS
     if is_frame(X) and f"inconsistent numbers of samples: [{X.shape[1]}, {X.shape[0]}]" in message:
         remedy = f". {of_names(X)}"
     found = re.sub(r"np\.\w+\((.*?)\)", r"\1", _TAIL.sub("", message)).replace("np.nan", "NaN")

@@ -197,8 +197,19 @@ _OTHER_FORMATS = {
     b"\x89PNG": "It is a picture. Pass the file of the model.",
     b"%PDF": "It is a PDF document. Pass the file of the model.",
     b"tree\n": "It is a model of LightGBM. Load it there, and pass the estimator.",
-    b"CBM1": "It is a model of CatBoost. Load it there, and export it to ONNX.",
+    b"CBM1": "It is a model of CatBoost. Load it there, CatBoostRegressor().load_model(path) or the same of "
+    "CatBoostClassifier, and pass the estimator.",
     b"\x1f\x8b": "It is compressed. Unpack it, for example with gzip -d.",
+    **dict.fromkeys(
+        (b'{"learner"', b"{L\x00"),
+        "It is a model of XGBoost. Load it, xgboost.XGBRegressor().load_model(path) or the same of XGBClassifier, "
+        "and pass the estimator.",
+    ),
+    **dict.fromkeys(
+        (b'{\n  "ctr_data"', b'{\n  "features_info"'),
+        "It is a model of CatBoost. Load it there, CatBoostRegressor().load_model(path, format='json') or the same of "
+        "CatBoostClassifier, and pass the estimator.",
+    ),
     b"{": "It is a JSON file, such as a tokenizer or a configuration. Pass the .onnx file beside it.",
     b"version https://git-lfs": "It is a Git LFS pointer. Run git lfs pull.",
 }

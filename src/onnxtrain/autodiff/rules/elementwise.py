@@ -194,7 +194,7 @@ def dropout(op, node, dy, *_):
     if training is not None and (fixed is None or fixed.any()):
         raise GradientError(
             f"Dropout (node {node.name!r}) may be in training mode, where its result is random. "
-            "Set training_mode to false."
+            "Export the model again after model.eval(), which sets the input training_mode to false."
         )
     return dy
 
