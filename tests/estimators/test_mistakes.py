@@ -2668,6 +2668,11 @@ class NoOptimizer:
 
 #: Searches, files, names of other libraries, numbers as strings, losses of other libraries and of users.
 WHOLE = TABLE[["town", "area"]].astype({"area": "int64"})
+OF_STRINGS = onnx.parser.parse_model(
+    '<ir_version: 10, opset_import: ["" : 21, "ai.onnx.ml" : 3]> g (string[n, 1] town) => (float[n, 1] Y)'
+    '<float[2, 1] W = {1, 2}> { c = ai.onnx.ml.OneHotEncoder<cats_strings = ["1", "2"]>(town)'
+    " f = Flatten(c) Y = MatMul(f, W) }"
+)
 #: One column has gaps, and an imputer.
 HALF_KNOWN = pd.DataFrame({"age": [1.0, np.nan] * 10, "n": np.arange(20.0)})
 IMPUTED = make_pipeline(make_column_transformer((SimpleImputer(), ["age"]), (StandardScaler(), ["n"])), Ridge())
@@ -3000,6 +3005,21 @@ FIFTH_HOUR = [
         lambda _: R(WITH_TOWNS, max_iter=0).fit(WHOLE, RENT).predict(TABLE.assign(area=RENT + 0.5)[["town", "area"]]),
         DataError,
         "rounded or clipped. To cut off the fractions, pass X.astype({'area': 'int64'}). It contained integers in fit.",
+    ),
+    (
+        lambda _: C(TEXTS, weights_to_train="tfidfvectorizer").fit(WORDS, TABLE.town),
+        WeightError,
+        "names the first step of the pipeline, which has no weights that can be trained with these rows. Leave it out",
+    ),
+    (
+        lambda _: R(OF_STRINGS).fit(np.array([[1], [2]] * 10), RENT),
+        DataError,
+        "X must contain strings, got 1 of type int. If the model was trained on numbers as strings, pass numpy.asarray(X",
+    ),
+    (
+        lambda _: R(OF_STRINGS).fit({"town": np.array([[1], [2]] * 10)}, RENT),
+        DataError,
+        "X['town'] must contain strings, but has dtype int64. If the model was trained on numbers as strings, pass numpy",
     ),
     (
         lambda _: R(IMPUTED, max_iter=0).fit(HALF_KNOWN, RENT).predict(HALF_KNOWN.where(HALF_KNOWN.n > 5)),

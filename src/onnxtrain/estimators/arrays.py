@@ -220,7 +220,7 @@ def cast(values: Any, dtype: np.dtype, name: str) -> Any:
         return values
     if dtype.kind in "OSU":
         if values.dtype.kind not in "OSU":
-            raise DataError(f"{name} must contain strings, but has dtype {values.dtype}.")
+            raise DataError(f"{name} must contain strings, but has dtype {values.dtype}. {_AS_STRINGS.format(name)}")
         return values.astype(object)
     if values.dtype.kind not in "fiub":
         return cast(_numbers(values, dtype, name), dtype, name)
@@ -233,6 +233,18 @@ def cast(values: Any, dtype: np.dtype, name: str) -> Any:
     for start in () if exact else range(0, len(values), size):
         _cast_exactly(values[start : start + size], dtype, name, start)
     return values
+
+
+_AS_STRINGS = "If the model was trained on numbers as strings, pass numpy.asarray({}, str)."
+
+
+def check_texts(values: np.ndarray, name: str) -> None:
+    """Raise a DataError for numbers among strings, which onnxruntime would take as unknown strings."""
+    found = next((value for value in values.flat if isinstance(value, Real) and value == value), None)  # NaN is missing
+    if found is not None:
+        raise DataError(
+            f"{name} must contain strings, got {found!r:.80} of type {type(found).__name__}. {_AS_STRINGS.format(name)}"
+        )
 
 
 def _numbers(values: np.ndarray, dtype: np.dtype, name: str) -> np.ndarray:

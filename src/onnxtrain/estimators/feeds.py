@@ -11,7 +11,7 @@ import scipy.sparse
 
 from onnxtrain.convert.columns import object_columns
 from onnxtrain.errors import DataError
-from onnxtrain.estimators.arrays import ATTENTION_MASKS, cast, check_mask
+from onnxtrain.estimators.arrays import ATTENTION_MASKS, cast, check_mask, check_texts
 from onnxtrain.estimators.protocols import Features, is_frame
 from onnxtrain.estimators.remedies import as_data_error
 from onnxtrain.estimators.validation import check_features
@@ -107,6 +107,8 @@ def _as_fitted(name: str, column: np.ndarray, dtype: np.dtype) -> np.ndarray:
 def as_declared(name: str, column: Any, dtype: np.dtype, shape: tuple[int | None, ...] | None) -> Any:
     """Return the values of an input of an ONNX model in its declared type and shape."""
     column = cast(column, dtype, name)
+    if dtype.kind == "O":
+        check_texts(column, name)
     if dtype.kind == "i" and "mask" in name.lower():
         check_mask(column, name)
     one = column.shape[1] if column.ndim == 2 else shape[1] if shape is not None and len(shape) == 2 else None

@@ -26,7 +26,7 @@ from onnxtrain.convert.head import head_weights
 from onnxtrain.convert.learned import inside, thawed
 from onnxtrain.convert.lookups import added_masks
 from onnxtrain.convert.model_inputs import Entrance
-from onnxtrain.errors import ArgumentTypeError, ConversionError, DataError, OnnxTrainError, warn
+from onnxtrain.errors import ArgumentTypeError, ConversionError, DataError, OnnxTrainError, WeightError, warn
 from onnxtrain.estimators.agreement import check_start
 from onnxtrain.estimators.arrays import as_array, as_pandas, is_polars, not_nullable, warn_of_multiplied_mask
 from onnxtrain.estimators.cautions import (
@@ -383,7 +383,15 @@ def _start_divided(
     found = divisions(whole, estimator.weights_to_train)
     # only fitting failed, because the column names were missing
     if not found and not isinstance(refused, ConversionError) and not is_fitted(estimator.estimator):
-        rows = check_first_rows(estimator, X, y, sample_weight)
+        try:
+            rows = check_first_rows(estimator, X, y, sample_weight)
+        except DataError as e:
+            if divisions(whole):
+                raise WeightError(
+                    f"weights_to_train={estimator.weights_to_train!r} names the first step of the pipeline, which has "
+                    "no weights that can be trained with these rows. Leave it out; None trains the last step."
+                ) from e
+            raise
         return rows, *_begin(estimator, rows, whole)
     for division in found:
         form = PreprocessedForm.of_division(division, floats_of(estimator.dtype), reason_of(X, refused, rounding))

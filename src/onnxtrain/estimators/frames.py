@@ -568,7 +568,7 @@ def _without_imputed(X: Frame, estimator: Estimator) -> Frame:
             warnings.simplefilter("ignore")
             _try(estimator, row)
             taken.append(name)
-    return X.drop(columns=taken)
+    return X[[name for name in X.columns if name not in taken]]
 
 
 def warn_of_unknown(X: Any, inputs: Collection[str]) -> None:

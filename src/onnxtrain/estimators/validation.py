@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_X_y as check_arrays
 
 from onnxtrain.convert.columns import text_columns
 from onnxtrain.errors import DataError, warn
-from onnxtrain.estimators.arrays import cast
+from onnxtrain.estimators.arrays import cast, check_texts
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, HasShape, is_frame, is_onnx
 from onnxtrain.estimators.remedies import as_data_error
 from onnxtrain.losses import find_loss
@@ -91,6 +91,8 @@ def check_X_y(
     rows, targets = (found, None) if y is None else found
     if counted:
         rows = cast(X if isinstance(X, np.memmap) else rows, dtype, "X")
+    if dtype.kind == "O" and is_onnx(getattr(estimator, "estimator", None)):
+        check_texts(rows, "X")
     if targets is None:
         return rows, None
     if numeric:
