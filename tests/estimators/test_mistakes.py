@@ -3530,3 +3530,10 @@ def test_a_fit_is_not_resumed_with_another_loss_of_the_same_name(tmp_path):
     assert R(max_iter=4, loss=same, random_state=0).fit(IRIS, SPECIES, checkpoint=path, resume=True).n_iter_ == 4
     with pytest.raises(ParameterError, match="written with other values of loss"):
         R(max_iter=4, loss=changed, random_state=0).fit(IRIS, SPECIES, checkpoint=path, resume=True)
+
+
+@pytest.mark.parametrize("rows", [{"town": [[1], [2]] * 10}, pd.DataFrame({"town": [1, 2] * 10}), [[1], [2]] * 10])
+def test_numbers_as_strings_are_trained_as_the_message_converts_them(rows):
+    rows = {"town": np.asarray(rows["town"], str)} if isinstance(rows, dict) else np.asarray(rows, str)
+    model = R(OF_STRINGS, max_iter=2).fit(rows, RENT)
+    assert model.loss_curve_[0] > model.loss_curve_[1]

@@ -166,7 +166,9 @@ class TrainedModel:
 
     def cut(self, data: TrainingData, n_epochs: int) -> tuple[TrainedModel, TrainingData]:
         """Compute the frozen front once if that pays; return the model with its cut, and the rows for the rest."""
-        found = split_at_weights(self.objective, data, n_epochs, self._place(data), always=self.form.by_name)
+        found = split_at_weights(
+            self.objective, data, n_epochs, self._place(data), always=self.form.by_name or data.has_texts
+        )
         cut, rest = (None, data) if found is None else found
         if cut is None and self.front is None and not self.form.shapes:
             return self, data
