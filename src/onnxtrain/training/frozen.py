@@ -183,7 +183,7 @@ def split_at_weights(
         How often the front would be computed without a cut.
     place : Place
     always : bool
-        Whether to cut even if little work is saved; used if inputs are passed by name.
+        Whether to cut even if little work is saved; used for inputs by name and for strings.
 
     Returns
     -------
