@@ -389,8 +389,8 @@ CALLS = [
     (
         lambda _: onnxtrain.add_loss_output(onnxtrain.add_loss_output(LINE)),
         ModelError,
-        "'loss' is one number for all rows, like a loss. Pass the model as it was before this loss was added, or exported "
-        "without labels.",
+        "'loss' is one number for all rows, like a loss. Set output_index='variable', or pass the model as it was before "
+        "this loss was added, or exported without labels.",
     ),
     (
         lambda _: onnxtrain.add_loss_output(NETWORK, output_index="label"),
@@ -1917,7 +1917,32 @@ SECOND_HOUR = [
     (
         lambda _: R().fit(X, y, np.ones((442, 1))),
         DataError,
-        "Pass one weight per row of X, such as sample_weight[:, 0].",
+        "got shape (442, 1). Pass numpy.ravel(sample_weight).",
+    ),
+    (
+        lambda _: C(POSITIONS).fit(SEQUENCES, SEQUENCES % 2, np.ones((20, 3))),
+        DataError,
+        "got shape (20, 3). Pass one weight per row, such as numpy.mean(sample_weight, axis=1). To leave out positions",
+    ),
+    (
+        lambda _: R().fit([pd.DataFrame(X[:221]), pd.DataFrame(X[221:])], y),
+        DataError,
+        "X has 2 rows, y has 442. X is a list of DataFrames. Pass pandas.concat(X), or rows in parts",
+    ),
+    (
+        lambda _: C(POSITIONS, pad={"X": 9}).fit([[1, 2], [1], [2]] * 9, np.ones((27, 2), int)),
+        DataError,
+        "It is the padding value that the parameter pad sets, 9. Set it to the id of the padding token of the tokenizer.",
+    ),
+    (
+        lambda _: R().fit(rows.from_files([1, 2], lambda k: (pd.Series(y), pd.DataFrame(X)))),
+        DataError,
+        "Part 0: X has shape (442,) and y has shape (442, 10), as if they were swapped. Let read(0) return (X, y).",
+    ),
+    (
+        lambda _: R().fit(rows.from_files([1, 2], lambda k: (X, y.astype(str)))),
+        DataError,
+        "Part 0: y must be numeric, got the string '151.0'. Let read(0) return y.astype(float), or use",
     ),
     (
         lambda _: C(class_weight=np.ones(3)).fit(IRIS, SPECIES),
@@ -2503,6 +2528,11 @@ FOURTH_HOUR = [
         lambda _: C(class_weight="balanced").partial_fit(IRIS, SPECIES),
         ParameterError,
         "class_weight='balanced' is not available in partial_fit, which knows the rows of one call. Compute the weights",
+    ),
+    (
+        lambda _: C(class_weight="balanced").partial_fit(IRIS, np.eye(3, dtype=int)[SPECIES] | [1, 0, 0]),
+        ParameterError,
+        "Compute the weights from all labels, a dictionary {0: ..., 1: ...} for each column of y: n = len(y_all), class",
     ),
     (
         lambda _: C().partial_fit(IRIS, SPECIES, np.ones(150)),
@@ -3362,6 +3392,26 @@ def own(function):
             "The predictions of the model are from 38.1 to 291 before training, but y is from 0.037 to 0.332, as in another",
         ),
         (
+            lambda: R(LinearRegression().fit(X, y), max_iter=1).fit(X, y + 5000),
+            "but y is from 5.04e+03 to 5.33e+03. X or y may be in another unit than in the fit of the model. Scale both as in that",
+        ),
+        (
+            lambda: make_pipeline(StandardScaler(), R(max_iter=1)).fit(
+                20 * X + 50, y, ortgradientregressor__X_val=20 * X + 50, ortgradientregressor__y_val=y
+            ),
+            "The values of X_val are far from those of X, by ",
+        ),
+        (
+            lambda: TransformedTargetRegressor(R(max_iter=1), transformer=StandardScaler()).fit(
+                X, y + 200, X_val=X, y_val=y + 200
+            ),
+            "times the spread of y, as in another unit. A Pipeline or TransformedTargetRegressor around this estimator",
+        ),
+        (
+            lambda: R(make_pipeline(StandardScaler(), Ridge())).partial_fit(X[:99], y[:99]),
+            "Pipeline is not fitted, so its preprocessing (StandardScaler) is fitted on the 99 rows of this first call",
+        ),
+        (
             lambda: C(GOOD, max_iter=1).fit(IRIS, (SPECIES + 1) % 3),
             "the model predicts rows with the label 0 as 2, 1 as 0, 2 as 1. If it was trained on these classes, y names them",
         ),
@@ -3395,6 +3445,10 @@ def own(function):
         "several targets",
         "class weight",
         "unit",
+        "far",
+        "X_val",
+        "y_val",
+        "first rows",
         "order",
         "missing",
         "numbers",
@@ -3444,6 +3498,9 @@ def test_what_is_meant_is_not_warned_of():
     C(loss=lambda op, y, p: (y - p) ** 2, max_iter=1).fit(IRIS[:100], SPECIES[:100])
     C(SCALED, max_iter=1).fit(IRIS[:60] * 3, SPECIES[:60])
     C(max_iter=1).fit(X[:90], np.arange(90) % 30)  # few rows of many classes
+    later = np.argsort(y)[221:]
+    R(max_iter=1).fit(np.delete(X, later, axis=0), np.delete(y, later), X_val=X[later], y_val=y[later])
+    R(make_pipeline(StandardScaler(), Ridge()).fit(X, y)).partial_fit(X, y)
 
 
 def test_partial_fit_warns_of_what_it_ignores_and_forgets():

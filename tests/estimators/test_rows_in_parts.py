@@ -420,7 +420,10 @@ def test_masked_values_are_not_taken_for_others(call):
 def test_rows_without_a_label_are_counted(missing):
     labels = y.astype(object)
     labels[[400, 401]] = missing
-    with pytest.raises(DataError, match=r"Part 3 has 2 rows without a label \(None or NaN\). Leave them out"):
+    with pytest.raises(
+        DataError,
+        match=r"Part 3 has 2 rows without a label \(None or NaN\). Leave them out: let read\(3\) return X\[known",
+    ):
         OrtGradientClassifier(max_iter=1).fit(parts_of(5, X, labels))
 
 
@@ -542,6 +545,15 @@ def test_rows_that_are_drawn_anew_in_each_epoch_are_no_change():
 
     parts = Parts(from_files(range(6), read, n_rows=[source.n_rows(i) for i in range(6)]), open_parts=2)
     assert len(OrtGradientClassifier(max_iter=3).fit(parts).loss_curve_) == 3
+
+
+def test_a_file_that_cannot_be_read_is_named():
+    def read(name):
+        return {"a.csv": (X, y)}[name]
+
+    with pytest.raises(KeyError, match="b.csv") as raised:
+        OrtGradientClassifier(max_iter=1).fit(from_files(["a.csv", "b.csv"], read))
+    assert "The function read of from_files raised this for file 1, 'b.csv'." in raised.value.__notes__
 
 
 def test_a_file_that_vanishes_is_named(tmp_path):

@@ -329,8 +329,11 @@ def warn_of_multiplied_mask(values: Any, name: str) -> None:
         )
 
 
-def check_indices(values: Any, n_rows: int, name: str) -> None:
-    """Raise a DataError for values that select no row of a table with `n_rows` rows, or one counted from its end."""
+def check_indices(values: Any, n_rows: int, name: str, pad: float | None = None) -> None:
+    """Raise a DataError for values that select no row of a table with `n_rows` rows, or one counted from its end.
+
+    `pad` is the value by which rows were made of one length.
+    """
     if getattr(values, "dtype", np.dtype(object)).kind not in "fiu" or scipy.sparse.issparse(values):
         return
     size = max(1, _PIECE // max(1, values[:1].size))
@@ -347,6 +350,11 @@ def check_indices(values: Any, n_rows: int, name: str) -> None:
                 if piece[place] < 0
                 else "Use the tokenizer or the encoding that the model was trained with."
             )
+            if piece[place] == pad:
+                remedy = (
+                    f"It is the padding value that the parameter pad sets, {pad!r}. Set it to the id of the padding "
+                )
+                remedy += "token of the tokenizer."
             raise DataError(
                 f"{name} contains {piece[place]} in row {start + place[0]}, but its values select rows of a table of "
                 f"the model, 0 to {n_rows - 1}. {remedy}"

@@ -24,11 +24,11 @@ from onnxtrain import graph
 from onnxtrain.convert.additions.calibration import is_decided_by_rounding
 from onnxtrain.convert.compared_rows import at_most, some_rows, spread
 from onnxtrain.convert.input_scales import sizes_of_inputs
-from onnxtrain.convert.learned import predictor_of
+from onnxtrain.convert.learned import inside, predictor_of
 from onnxtrain.errors import warn
 from onnxtrain.estimators.agreement import WORK
 from onnxtrain.estimators.output_kind import few_rows
-from onnxtrain.estimators.protocols import Features, Model, is_fitted, is_frame, take
+from onnxtrain.estimators.protocols import Features, Model, is_fitted, is_frame, is_onnx, take
 from onnxtrain.estimators.reports import is_part_of_more
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.losses import Prediction, find_loss
@@ -70,6 +70,20 @@ def warn_of_one_epoch(estimator: OrtGradientEstimator, settings: Settings, *, co
         warn(
             "solver='lbfgs' minimizes the loss of the rows of this call alone, so partial_fit forgets the rows of "
             "earlier calls. Choose a solver that takes steps, such as 'adam'."
+        )
+
+
+def warn_of_first_rows(model: Any, n_rows: int) -> None:
+    """Warn that the first call of ``partial_fit`` fits the preprocessing of a pipeline, which later calls keep."""
+    if model is None or is_onnx(model) or is_fitted(model) or not hasattr(model, "get_params"):
+        return
+    steps = [type(step).__name__ for step in inside(model) if hasattr(step, "transform") and step is not model]
+    if isinstance(model, Pipeline) and steps:
+        name = type(model).__name__
+        warn(
+            f"{name} is not fitted, so its preprocessing ({', '.join(steps[:3])}) is fitted on the {n_rows} rows of "
+            "this first call alone, and later calls keep it. If these rows are not like all others, pass a pipeline "
+            "that was fitted on a sample of all rows."
         )
 
 
@@ -175,6 +189,48 @@ def _is_standard(mean: np.ndarray, spread: np.ndarray) -> bool:
     return bool(np.all(np.abs(mean) < _STANDARD) and np.all(np.abs(spread - 1) < _STANDARD))
 
 
+#: The median distance of values from the middle of others, as a multiple of their spread, that is another unit.
+#: Unscaled ages, 20 to 80, are at 20 from standardized ones; later rows of a series are at 1.
+_ELSEWHERE = 10.0
+
+#: The largest number of columns that are compared.
+_MOST_COLUMNS = 1000
+
+
+def warn_of_other_rows(data: Any, validation: Any, *, classifies: bool) -> None:
+    """Warn of a validation set in another unit than the training rows: a step outside transforms only the latter."""
+    if not (isinstance(data, TrainingData) and isinstance(validation, TrainingData)):
+        return
+    pairs = [("X_val", "X", x, validation.features[name]) for name, x in data.features.items()]
+    pairs += [] if classifies else [("y_val", "y", data.label, validation.label)]
+    for name, other, before, now in pairs:
+        if (distance := _distance(before, now)) > _ELSEWHERE:
+            warn(
+                f"The values of {name} are far from those of {other}, by {distance:.3g} times the spread of {other}, "
+                "as in another unit. A Pipeline or TransformedTargetRegressor around this estimator transforms "
+                f"{other}, but not {name}. Pass {name} transformed in the same way."
+            )
+
+
+def _distance(before: Any, now: Any) -> float:
+    """Return the median distance of values from the middle of others, by their spread, in most columns; 0 if unknown.
+
+    The spread is the distance of the 10th and the 90th percentile.
+    """
+    if not all(isinstance(x, np.ndarray) and x.dtype.kind == "f" and len(x) for x in (before, now)):
+        return 0.0
+    if len(before) < _ROWS or before.shape[1:] != now.shape[1:]:
+        return 0.0
+    before, now = (x.reshape(len(x), -1) for x in (some_rows(before, _SAMPLE), some_rows(now, _SAMPLE)))
+    step = -(-before.shape[1] // _MOST_COLUMNS)
+    low, middle, high = np.percentile(before[:, ::step], [10, 50, 90], axis=0)
+    varies = high > low
+    if not varies.any():
+        return 0.0
+    found = np.median(np.abs(now[:, ::step] - middle), axis=0)[varies] / (high - low)[varies]
+    return float(np.median(found)) if np.isfinite(found).all() else 0.0
+
+
 def _warn_of_other_size(model: TrainedModel, X: Any) -> bool:
     """Warn of rows on another scale than an ONNX model expects; return whether the model shows its scale."""
     original = model.source.original
@@ -247,15 +303,22 @@ def warn_of_start(estimator: OrtGradientEstimator, model: TrainedModel, rows: Ro
 
 
 def _warn_of_unit(found: np.ndarray, y: np.ndarray) -> None:
-    """Warn of predictions that rise with y, but in another unit; those of random weights do not rise with it."""
+    """Warn of predictions that rise with y, but in another unit, or that are far from all of y."""
     spreads = [float(np.subtract(*np.percentile(values, [90, 10]))) for values in (found, y)]  # without outliers
-    if found.shape != y.shape or min(spreads) <= 0 or 1 / _OTHER_UNIT < spreads[0] / spreads[1] < _OTHER_UNIT:
+    if found.shape != y.shape or min(spreads) <= 0:
         return
-    if np.corrcoef(found.ravel(), y.ravel())[0, 1] > _RELATED:
-        warn(
+    other_unit = not 1 / _OTHER_UNIT < spreads[0] / spreads[1] < _OTHER_UNIT
+    if other_unit and np.corrcoef(found.ravel(), y.ravel())[0, 1] > _RELATED:
+        return warn(
             f"The predictions of the model are from {found.min():.3g} to {found.max():.3g} before training, but y is "
             f"from {y.min():.3g} to {y.max():.3g}, as in another unit. If the model was trained on another scale, "
-            "convert y to it, for example y / 1000 or numpy.log(y)."
+            "convert y, or X, to it, for example y / 1000 or numpy.log(y)."
+        )
+    if np.median(np.abs(found - y)) > _ELSEWHERE * spreads[1]:
+        warn(
+            f"The predictions of the fitted model are from {found.min():.3g} to {found.max():.3g} before training, but "
+            f"y is from {y.min():.3g} to {y.max():.3g}. X or y may be in another unit than in the fit of the model. "
+            "Scale both as in that fit, or pass the model unfitted: sklearn.base.clone(model)."
         )
 
 

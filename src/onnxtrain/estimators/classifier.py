@@ -30,6 +30,17 @@ if TYPE_CHECKING:
     from onnxtrain.optim import Optimizer, Schedule
 
 
+#: How to compute balanced weights of classes, and of the labels of an indicator matrix.
+_OF_CLASSES = (
+    ": classes = numpy.unique(y_all), class_weight=dict(zip(classes, sklearn.utils.class_weight.compute_class_weight("
+    "'balanced', classes=classes, y=y_all)))"
+)
+_OF_LABELS = (
+    ", a dictionary {0: ..., 1: ...} for each column of y: n = len(y_all), class_weight=[{0: n / (2 * (n - k)), "
+    "1: n / (2 * k)} for k in y_all.sum(axis=0)]"
+)
+
+
 def _gives_probabilities(self: OrtGradientClassifier) -> bool:
     """Whether probabilities are defined: the loss is a likelihood, or the model's link belongs to such a loss."""
     if self.__sklearn_is_fitted__():
@@ -359,10 +370,10 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
         positional = deferred.targets.is_positional(self, y, known)
         of_fit = positional and known is not None  # these weights stay those of the first rows
         if isinstance(self.class_weight, str) and self.class_weight == "balanced" and not of_fit:
+            several = not positional and deferred.labels.n_columns(y) > 1
             raise ParameterError(
                 "class_weight='balanced' is not available in partial_fit, which knows the rows of one call. Compute "
-                "the weights from all labels: classes = numpy.unique(y_all), class_weight=dict(zip(classes, "
-                "sklearn.utils.class_weight.compute_class_weight('balanced', classes=classes, y=y_all)))."
+                f"the weights from all labels{_OF_LABELS if several else _OF_CLASSES}."
             )
         labels = None if known is None else self._targets
         with self._expecting(deferred.labels.check_expected(classes, y, labels, positional=positional)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
@@ -16,7 +17,7 @@ from onnxtrain.convert.compared_rows import spread
 from onnxtrain.errors import DataError
 from onnxtrain.estimators.arrays import as_array, as_pandas
 from onnxtrain.estimators.protocols import Inputs, is_frame
-from onnxtrain.estimators.validation import NO_WEIGHT, check_sample_weight
+from onnxtrain.estimators.validation import NO_WEIGHT, check_no_text, check_places, check_sample_weight
 from onnxtrain.rows.parts import Part, Parts, read_ahead, with_rows
 
 #: The largest number of label shares per part that are kept, 2 MB. Ordering 26,000 parts of ten classes takes a second
@@ -230,6 +231,17 @@ def _places(lengths: Sequence[int], n_sample: int) -> Iterator[np.ndarray]:
         yield chosen[(chosen >= start) & (chosen < stop)] - start
 
 
+@contextmanager
+def _of_part(i: int) -> Iterator[None]:
+    """Name the part in an error about targets, and its source in the remedy; y is not an argument of the user's."""
+    try:
+        yield
+    except DataError as e:
+        said = str(e).replace("Call fit(X, y)", f"Let read({i}) return (X, y)")
+        said = said.replace("Pass numpy.asarray(y).astype(float)", f"Let read({i}) return y.astype(float)")
+        raise DataError(f"Part {i}: {said}") from e
+
+
 def _look(
     i: int,
     part: Part,
@@ -241,6 +253,10 @@ def _look(
     counted: Callable[[np.ndarray], np.ndarray | None],
 ) -> _Found:
     check_length(i, part, n_rows)
+    with _of_part(i):
+        check_places(part.X, part.y)
+        if not classifies:
+            check_no_text(part.y)
     X, given = as_pandas(part.X), as_array(part.y, "y")
     y = given.toarray() if scipy.sparse.issparse(given) else np.asarray(given)
     weight = part.sample_weight
@@ -272,7 +288,11 @@ def _labels(y: np.ndarray, *, classifies: bool, i: int = 0) -> tuple[np.ndarray,
         except TypeError as e:
             missing = sum(label is None or label != label for label in y.ravel().tolist())
             if missing:
-                raise DataError(f"Part {i} has {missing} rows without a label (None or NaN). Leave them out.") from e
+                raise DataError(
+                    f"Part {i} has {missing} rows without a label (None or NaN). Leave them out: let read({i}) "
+                    "return X[known], y[known] with known = pandas.notna(y). For from_parquet, write the files without "
+                    "these rows: table.dropna(subset=[label]).to_parquet(path)."
+                ) from e
             raise DataError(f"Labels must be of one type, numbers or strings: {e}") from e
     return np.stack([y.min(axis=0), y.max(axis=0)]) if y.dtype.kind in "fiub" else y[:1], np.array([len(y), len(y)])
 

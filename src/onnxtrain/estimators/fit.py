@@ -30,12 +30,14 @@ from onnxtrain.errors import ArgumentTypeError, ConversionError, DataError, Onnx
 from onnxtrain.estimators.agreement import check_start
 from onnxtrain.estimators.arrays import as_array, as_pandas, is_polars, not_nullable, warn_of_multiplied_mask
 from onnxtrain.estimators.cautions import (
+    warn_of_first_rows,
     warn_of_fraction,
     warn_of_inner_weights,
     warn_of_lost_names,
     warn_of_means,
     warn_of_no_minimum,
     warn_of_one_epoch,
+    warn_of_other_rows,
     warn_of_quantized,
     warn_of_range,
     warn_of_scale,
@@ -120,6 +122,8 @@ def fit(
         estimator._random_state = file.rng_at("start", check_random_state(estimator.random_state))
         model, state, data = _started(estimator, rows, known, estimator.max_iter)
         validation = _validation_data(estimator, model, validation_rows)
+        if validation is not None and not is_part_of_more("sklearn.model_selection"):
+            warn_of_other_rows(data, validation, classifies=estimator._classifies)
         estimator._random_state = file.rng_at("split", estimator._random_state)
         if validation is None and estimator.early_stopping:
             data, validation = hold_out(estimator, data)
@@ -180,6 +184,8 @@ def fit_one_epoch(estimator: OrtGradientEstimator, rows: Part) -> None:
             estimator._random_state = check_random_state(estimator.random_state)
         model, state, data = _started(estimator, rows, known, n_epochs=1)
         graphs = graphs_of(model.rest, data, settings, state.weights)
+        if known is None and not is_part_of_more():
+            warn_of_first_rows(estimator.estimator, data.n_rows)
     state.begin(validated=False, weighted=data.weighted, one_epoch=True)
     prepared = Fit(model.rest, data, None, settings, state, state.so_far(), estimator._random_state, graphs)
     train(estimator, model, prepared, n_epochs=1)

@@ -205,8 +205,8 @@ class InputForm:
             if reset or original is None or not takes_nan(original, X):
                 raise
             X, y = checked(allow_nan=True)
-        for length in self.tables.values():
-            check_indices(X, length, "X")
+        for name, length in self.tables.items():
+            check_indices(X, length, "X", self.pad.get(name))
         return X, y
 
     def _as_only_column(self, X: Any) -> Any:
@@ -263,7 +263,7 @@ class InputForm:
                 raise DataError(f"X[{name!r}] must have its rows on axis {axis}, but has only {column.ndim} axes.")
             columns[name] = np.moveaxis(column, axis, 0) if axis else column
             if name in self.tables:
-                check_indices(column, self.tables[name], f"X[{name!r}]")
+                check_indices(column, self.tables[name], f"X[{name!r}]", self.pad.get(name))
             if name in ATTENTION_MASKS:
                 warn_of_mask(columns[name], f"X[{name!r}]")
         self._check_lengths(columns, X)

@@ -142,7 +142,7 @@ _REMEDIES = {
     "of the loss 'HalfPoissonLoss'": " y must be 0 or more, and not 0 in all rows; LinearRegression takes any.",
     "of the loss 'HalfGammaLoss'": " y must be greater than 0; LinearRegression takes any values.",
     "of the loss 'HalfTweedieLoss'": " y must be greater than 0, or 0 and more for a power below 2.",
-    "Sample weights must be 1D": " Pass one weight per row of X, such as sample_weight[:, 0].",
+    "Sample weights must be 1D": " Pass one weight per row of X.",
     "(numpy.record,": ". Convert records to columns: pandas.DataFrame(X).",
     "Cannot cast array data from dtype([(": ". Convert the fields to columns: pandas.DataFrame(X).",
     "beyond the limits of the knots": ". SplineTransformer(extrapolation='linear') takes any values.",

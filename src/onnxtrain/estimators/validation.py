@@ -257,6 +257,9 @@ def _remedy_of_lengths(X: Any, y: Any, name: str) -> str:
     rows, targets = _shape(X), _shape(y)
     if is_frame(X) and isinstance(y, (list, tuple)) and all(isinstance(name, str) and name in X.columns for name in y):
         return f"y contains column names. Pass y=X[{(y[0] if len(y) == 1 else y)!r:.80}], and X without them."
+    if isinstance(X, (list, tuple)) and X and len(_shape(X[0])) == 2 and sum(map(len, X)) == targets[0]:
+        join = "pandas.concat(X)" if is_frame(X[0]) else "numpy.concatenate(X)"
+        return f"X is a list of {type(X[0]).__name__}s. Pass {join}, or rows in parts, see onnxtrain.rows."
     if hasattr(X, "iloc") and not is_frame(X):
         return (
             "X is a column. A row of a frame is frame.iloc[[0]], a column frame[['name']], with two pairs of brackets."
@@ -420,6 +423,11 @@ def check_sample_weight(
             f"sample_weight must contain one number per row, got an array of shape {given.shape}. To weight classes of "
             "positions, set class_weight; to leave out positions, give them the label ignore_index."
         )
+    if given.ndim == 2:
+        remedy = "Pass one weight per row, such as numpy.mean(sample_weight, axis=1). To leave out positions of a row, "
+        remedy += "give them the label ignore_index, or NaN for numbers."
+        remedy = "Pass numpy.ravel(sample_weight)." if given.shape[1] == 1 else remedy
+        raise DataError(f"sample_weight must contain one number per row, got shape {given.shape}. {remedy}")
     others = [w for w in given.ravel() if isinstance(w, (str, bytes, complex))] if given.dtype.kind in "USOc" else []
     if others:
         raise DataError(f"sample_weight must contain one number per row, but contains {str(others[0])!r:.40}.")

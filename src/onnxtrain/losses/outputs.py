@@ -108,14 +108,20 @@ def _which(outputs: list[ir.Value], argument: str) -> str:
     losses = [v for v in outputs if static_shape(v) in _OF_LOSS]
     others = [v for v in outputs if v not in losses]
     if losses and others:
+        name = (_likely(others) or others[0]).name
         return (
-            f"{losses[0].name!r} is one number for all rows, like a loss. Pass the model as it was before this loss "
-            "was added, or exported without labels."
+            f"{losses[0].name!r} is one number for all rows, like a loss. Set {argument}={name!r}, or "
+            "pass the model as it was before this loss was added, or exported without labels."
         )
-    likely = next((v for v in outputs if re.search("logit|score|prob|pred|output", str(v.name).lower())), None)
+    likely = _likely(outputs)
     if likely is None:
         return f"Set {argument} to one of them, the name of the output that predicts y."
     return f"Set {argument} to one of them, for example {argument}={likely.name!r}."
+
+
+def _likely(outputs: list[ir.Value]) -> ir.Value | None:
+    """Return the first output whose name says that it predicts."""
+    return next((v for v in outputs if re.search("logit|score|prob|pred|output", str(v.name).lower())), None)
 
 
 def _scores_of_labels(label: ir.Value) -> ir.Value | None:

@@ -468,7 +468,11 @@ class FileRows(NoArray):
             raise ArgumentTypeError(f"read is called as read(file), but it takes other arguments: {e}.") from e
         except ValueError:  # a callable written in C has no signature
             pass
-        found = self.function(self.files[i])
+        try:
+            found = self.function(self.files[i])
+        except Exception as e:
+            e.add_note(f"The function read of from_files raised this for file {i}, {self.files[i]!r:.200}.")
+            raise
         return found if isinstance(found, tuple) else (found,)
 
 
