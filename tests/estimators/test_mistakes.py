@@ -3185,7 +3185,7 @@ def test_labels_of_a_nullable_type_come_back_as_they_are(dtype, rows):
         b"PAR1": "It is a parquet file, which holds rows.",
         b"    ORTM": "It is a model in the ORT format.",
         b'{"a": 1}': "It is a JSON file",
-        b'{"learner":{"attributes":{}}}': "xgboost.XGBRegressor().load_model(path) or the same of XGBClassifier, and pass",
+        b'{"learner":{"attributes":{}}}': "model = XGBRegressor(); model.load_model(path), or an XGBClassifier, and",
         b"{L\0\0\0\0\0\0\0\x07learner{L": "It is a model of XGBoost.",
         b'{\n  "features_info":\n    {': "CatBoostRegressor().load_model(path, format='json')",
         b"CBM1\xf0 \0\0": "CatBoostRegressor().load_model(path) or the same of CatBoostClassifier, and pass the estimator",

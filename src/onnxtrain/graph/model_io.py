@@ -197,17 +197,17 @@ _OTHER_FORMATS = {
     b"\x89PNG": "It is a picture. Pass the file of the model.",
     b"%PDF": "It is a PDF document. Pass the file of the model.",
     b"tree\n": "It is a model of LightGBM. Load it there, and pass the estimator.",
-    b"CBM1": "It is a model of CatBoost. Load it there, CatBoostRegressor().load_model(path) or the same of "
+    b"CBM1": "It is a model of CatBoost. Load it, CatBoostRegressor().load_model(path) or the same of "
     "CatBoostClassifier, and pass the estimator.",
     b"\x1f\x8b": "It is compressed. Unpack it, for example with gzip -d.",
     **dict.fromkeys(
         (b'{"learner"', b"{L\x00"),
-        "It is a model of XGBoost. Load it, xgboost.XGBRegressor().load_model(path) or the same of XGBClassifier, "
-        "and pass the estimator.",
+        "It is a model of XGBoost. Load it, model = XGBRegressor(); model.load_model(path), or an XGBClassifier, "
+        "and pass model.",
     ),
     **dict.fromkeys(
         (b'{\n  "ctr_data"', b'{\n  "features_info"'),
-        "It is a model of CatBoost. Load it there, CatBoostRegressor().load_model(path, format='json') or the same of "
+        "It is a model of CatBoost. Load it, CatBoostRegressor().load_model(path, format='json') or the same of "
         "CatBoostClassifier, and pass the estimator.",
     ),
     b"{": "It is a JSON file, such as a tokenizer or a configuration. Pass the .onnx file beside it.",
