@@ -240,7 +240,8 @@ _AS_STRINGS = "If the model was trained on numbers as strings, pass numpy.asarra
 
 def check_texts(values: np.ndarray, name: str) -> None:
     """Raise a DataError for numbers among strings, which onnxruntime would take as unknown strings."""
-    found = next((value for value in values.flat if isinstance(value, Real) and value == value), None)  # NaN is missing
+    others = (value for value in values.flat if not isinstance(value, str))
+    found = next((value for value in others if isinstance(value, Real) and value == value), None)  # NaN is missing
     if found is not None:
         raise DataError(
             f"{name} must contain strings, got {found!r:.80} of type {type(found).__name__}. {_AS_STRINGS.format(name)}"

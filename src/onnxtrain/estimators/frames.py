@@ -560,11 +560,11 @@ def _without_imputed(X: Frame, estimator: Estimator) -> Frame:
     gaps = [name for name in X.columns if X[name].isna().any()] if X.columns.is_unique else []
     known, taken = X.iloc[:1].copy(), []
     for name in gaps:
-        if len(found := X[name].dropna().iloc[:1]):
-            known[name] = found.set_axis(known.index)
+        found = X[name].dropna().iloc[:1]
+        known[name] = found.set_axis(known.index) if len(found) else 0.0
     for name in gaps:
         row = known.assign(**{name: X[name][X[name].isna()].iloc[:1].set_axis(known.index)})
-        with suppress(ValueError), warnings.catch_warnings():
+        with suppress(TypeError, ValueError), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             _try(estimator, row)
             taken.append(name)
