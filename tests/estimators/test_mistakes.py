@@ -2486,7 +2486,8 @@ FOURTH_HOUR = [
     (
         lambda _: R(onnxtrain.add_loss_output(LINE)).fit(X, y),
         DataError,
-        "'label' seems to be an input for labels, as of a model with a loss. Pass the model without a loss; fit adds one.",
+        "'label' seems to be an input for labels, as of a model with a loss. Pass the model without a loss; fit adds one. Or set "
+        "output to the name of its scores, and inputs={'label': 0}.",
     ),
     (
         lambda _: R(

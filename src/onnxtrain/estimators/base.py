@@ -340,7 +340,7 @@ class OrtGradientEstimator(_TakesCallbacks, SetsItsParameters, BaseEstimator, me
         """Train on the rows for one epoch, continuing from the current weights and optimizer state.
 
         The learning rate continues as well. A schedule that needs a length assumes ``max_iter`` calls with as many
-        rows.
+        rows. An unfitted estimator, with its preprocessing, is fitted on the rows of the first call.
 
         Parameters
         ----------

@@ -339,6 +339,9 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
     ) -> Self:
         """Train on the rows for one epoch, continuing from the current weights and optimizer state.
 
+        An unfitted estimator, with its preprocessing, is fitted on the rows of the first call.
+        ``class_weight="balanced"`` is refused, because it would change with the rows of each call.
+
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features), or rows in parts

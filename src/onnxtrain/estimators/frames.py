@@ -598,7 +598,7 @@ def _check_names_given(inputs: Collection[str], X: Any) -> None:
         if of_labels := [name for name in inputs if name.lower() in _OF_LABELS]:
             remedy = (
                 f"{of_labels[0]!r} seems to be an input for labels, as of a model with a loss. Pass the model without "
-                "a loss; fit adds one."
+                f"a loss; fit adds one. Or set output to the name of its scores, and inputs={{{of_labels[0]!r}: 0}}."
             )
         if shape is not None and len(shape) == 2 and shape[1] == len(inputs):
             remedy = (
