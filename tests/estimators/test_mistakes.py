@@ -2716,11 +2716,6 @@ FIFTH_HOUR = [
         "left for the rows. Leave it out for one input.",
     ),
     (
-        lambda _: C(make_pipeline(StandardScaler(), C())).fit(IRIS, SPECIES),
-        ParameterError,
-        "Put its model there, or OrtGr",
-    ),
-    (
         lambda _: C(max_iter=0).fit(IRIS, SPECIES).score(IRIS, np.eye(3)[SPECIES]),
         DataError,
         "multilabel-indicator and multiclass targets. Pass labels as in fit: y.argmax(axis=1) for one column per class.",

@@ -281,11 +281,6 @@ def _check_steps(pipeline: ColumnTransformer | Pipeline) -> None:
             raise ParameterError(
                 f"A step {where}must be an instance, got the class {step.__name__}. Pass {step.__name__}()."
             )
-        if type(step).__module__.startswith("onnxtrain.estimators"):
-            name = type(step).__name__
-            raise ParameterError(
-                f"A step of the pipeline is itself an {name}. Put its model there, or {name} around the whole pipeline."
-            )
         if isinstance(step, (int, float, Mapping)) and isinstance(pipeline, Pipeline):
             raise ParameterError(
                 f"A step of the pipeline is {step!r:.80}, and not an estimator. Pass parameters to the steps or to the "

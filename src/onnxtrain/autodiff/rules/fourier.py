@@ -29,10 +29,7 @@ def dft(op, node, dy):
         dx = op.DFT(op.Div(dy, count), length, axis, onesided=1)
         return _fitted(op, _both_halves(op, node, dx, length, axis), x, steps, axis)
     dy = op.Div(dy, count) if inverse else op.Mul(dy, count)
-    if onesided and constant(length) is None:
-        # onnxruntime takes a length that is computed for that of the operand, and reuses buffers that are too short
-        dy = _with_zeros(op, dy, op.Sub(op.Sub(length, op.Div(length, 2)), 1), axis)
-    dx = op.DFT(dy, length, axis, inverse=1 - inverse)
+    dx = op.DFT(_of_length(op, dy, length, axis) if onesided else dy, length, axis, inverse=1 - inverse)
     return _fitted(op, dx, x, steps, axis)
 
 
@@ -58,6 +55,16 @@ def _frames(op, x, step, length):
     step, n, total = (op.Squeeze(op.Cast(v, to=ir.DataType.INT64)) for v in (step, length, length_of(op, x, 1)))
     starts = op.Range(0, op.Add(op.Sub(total, n), 1), step)
     return op.Add(op.Unsqueeze(starts, [1]), op.Range(0, n, 1))
+
+
+def _of_length(op, dy, length, axis):
+    """Append zeros to half of the frequencies, if the length is computed.
+
+    onnxruntime takes such a length for that of the operand, and reuses buffers that are too short.
+    """
+    if constant(length) is not None:
+        return dy
+    return _with_zeros(op, dy, op.Sub(op.Sub(length, op.Div(length, 2)), 1), axis)
 
 
 def _steps(op, x, axis):
