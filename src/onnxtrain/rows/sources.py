@@ -128,7 +128,7 @@ _CHANGED = "Every epoch reads all files again, so they must not change."
 def _unreadable(what: str, e: Exception) -> DataError:
     """Return the error for a file or array whose bytes are damaged."""
     reason = " ".join(str(e).split()).rstrip(".")
-    return DataError(f"{what!r:.80} cannot be read: {reason}. Write it again. {_CHANGED}")
+    return DataError(f"{what!r:.300} cannot be read: {reason}. Write it again. {_CHANGED}")
 
 
 def _frame(table: Any) -> Any:
