@@ -6,6 +6,7 @@ import re
 import numpy as np
 import onnx
 import onnx.parser
+import onnxruntime
 import pandas as pd
 import pytest
 import scipy.sparse
@@ -301,11 +302,6 @@ CALLS = [
         lambda: C(SOUNDS).fit(np.ones((20, 2)), KINDS % 2),
         DataError,
         "A row is too short for a convolution or a pooling",
-    ),
-    (
-        lambda: C(CLIPS).fit(np.ones((20, 1, 2, 2, 2)), KINDS),
-        DataError,
-        "writes such an intercept for nn.Conv3d(..., bias=False). Use dynamo=False, do_constant_folding=False.",
     ),
     (
         lambda: C(PIXELS).fit(pd.DataFrame({"img": list(IMAGES)}), KINDS % 2),
@@ -645,6 +641,20 @@ def test_the_answer_says_what_was_found_and_what_to_do(call, error, message):
 def test_what_is_probably_meant_otherwise_is_warned_of(call, message):
     with pytest.warns(UserWarning, match=re.escape(message)):
         call()
+
+
+def test_an_intercept_of_two_axes_has_a_remedy():
+    session = onnxruntime.InferenceSession(CLIPS.SerializeToString(), providers=["CPUExecutionProvider"])
+    clips = np.ones((20, 1, 2, 2, 2), np.float32)
+    try:
+        session.run(None, {"X": clips})
+    except Exception:  # onnxruntime's own class
+        with pytest.raises(
+            DataError, match=r"nn.Conv3d\(..., bias=False\). Use dynamo=False, do_constant_folding=False"
+        ):
+            C(CLIPS).fit(clips, KINDS)
+    else:
+        pytest.skip("this onnxruntime takes the first column of such an intercept")
 
 
 def test_targets_that_a_model_can_predict_are_not_warned_of():
