@@ -10,8 +10,7 @@ import pytest
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import ArgumentTypeError, DataError, DependencyError, FileError
-from onnxtrain.rows import Parts, from_dask, from_files, from_parquet, from_zarr, lazy
-from onnxtrain.rows import sources as sources_module
+from onnxtrain.rows import Parts, from_dask, from_files, from_parquet, from_zarr, lazy, reading
 
 N = 500
 _rng = np.random.RandomState(0)
@@ -59,7 +58,7 @@ def of_large_row_groups(tmp_path):
     path = tmp_path / "rows.parquet"
     TABLE.to_parquet(path, row_group_size=300, index=False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources_module, "_PART_BYTES", 3000)
+        patch.setattr(reading, "PART_BYTES", 3000)
         source = from_parquet([path], label="y", columns=["a", "b", "c"], weight="w")
     assert len(source) > 4
     return source
@@ -75,7 +74,7 @@ def of_zarr(tmp_path):
         made[...] = array
         arrays.append(made)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sources_module, "_PART_BYTES", 100)
+        patch.setattr(reading, "PART_BYTES", 100)
         source = from_zarr(str(tmp_path / "X"), arrays[1], weight=w)
     assert (len(source), source.n_rows(8)) == (9, 20)
     return source
@@ -366,7 +365,7 @@ def test_rows_in_memory_are_not_for_from_dask():
 
 @pytest.mark.parametrize("n_bytes", [2**25, 3000], ids=["whole", "cut"])
 def test_a_dataset_says_what_a_file_without_a_column_means(n_bytes, tmp_path, monkeypatch):
-    monkeypatch.setattr(sources_module, "_PART_BYTES", n_bytes)
+    monkeypatch.setattr(reading, "PART_BYTES", n_bytes)
     folder = written(tmp_path, a=A, b=B.drop(columns="b"))
     parts = from_parquet(dataset(folder), label="y", columns=["a", "b"])
     assert parts.read(len(parts) - 1)[0]["b"].isna().all()
@@ -386,7 +385,7 @@ TYPES = {
 @pytest.mark.parametrize("name", TYPES)
 def test_the_types_of_columns_hold_the_values_of_all_files(name, n_bytes, tmp_path, monkeypatch):
     pytest.importorskip("pyarrow")
-    monkeypatch.setattr(sources_module, "_PART_BYTES", n_bytes)
+    monkeypatch.setattr(reading, "PART_BYTES", n_bytes)
     first, last, dtype = TYPES[name]
     parts = from_parquet(written(tmp_path, a=A.assign(k=first), b=B.assign(k=last)), label="y", columns=["k"])
     found = [parts.read(i)[0]["k"] for i in range(len(parts))]
@@ -397,7 +396,7 @@ def test_the_types_of_columns_hold_the_values_of_all_files(name, n_bytes, tmp_pa
 @pytest.mark.parametrize("n_bytes", [2**25, 3000], ids=["whole", "cut"])
 def test_the_types_of_columns_are_those_of_the_schema_of_a_dataset(n_bytes, tmp_path, monkeypatch):
     ds, pa = pytest.importorskip("pyarrow.dataset"), pytest.importorskip("pyarrow")
-    monkeypatch.setattr(sources_module, "_PART_BYTES", n_bytes)
+    monkeypatch.setattr(reading, "PART_BYTES", n_bytes)
     schema = pa.schema([("k", pa.float64()), ("y", pa.float64())])
     parts = from_parquet(ds.dataset(written(tmp_path, a=A.assign(k=np.int32(7))), schema=schema), label="y")
     assert {str(parts.read(i)[0]["k"].dtype) for i in range(len(parts))} == {"float64"}

@@ -8,8 +8,9 @@ In place of X and y, ``fit`` accepts any object with ``__len__``, ``n_rows(i)`` 
 from typing import TYPE_CHECKING
 
 from onnxtrain.attributes import of_module
+from onnxtrain.rows.parquet import from_parquet
 from onnxtrain.rows.parts import Parts, Source
-from onnxtrain.rows.sources import from_dask, from_files, from_parquet, from_zarr
+from onnxtrain.rows.sources import from_dask, from_files, from_zarr
 
 __all__ = ["Parts", "Source", "from_dask", "from_files", "from_parquet", "from_zarr"]
 

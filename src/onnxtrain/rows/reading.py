@@ -1,0 +1,31 @@
+"""What the readers of parquet, zarr and Dask have in common: the size of a part, and errors of their libraries."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from onnxtrain.errors import DataError, DependencyError
+
+#: The largest size of a part in bytes: nine parts fit in a third of a gigabyte.
+PART_BYTES = 2**25
+
+#: Part of messages about rows that another part of the fit could read.
+CHANGED = "Every epoch reads all files again, so they must not change."
+
+
+def require(library: str, name: str) -> Any:
+    """Return an optional library."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as e:
+        raise DependencyError(
+            f"onnxtrain.rows needs {library} to read these rows, but it is not installed: pip install {library}.",
+            name=library,
+        ) from e
+
+
+def unreadable(what: str, e: Exception) -> DataError:
+    """Return the error for a file or array whose bytes are damaged."""
+    reason = " ".join(str(e).split()).rstrip(".")
+    return DataError(f"{what!r:.300} cannot be read: {reason}. Write it again. {CHANGED}")
