@@ -239,7 +239,7 @@ _AS_STRINGS = "If the model was trained on numbers as strings, pass numpy.asarra
 
 
 def check_texts(values: np.ndarray, name: str) -> None:
-    """Raise a DataError for numbers among strings, which onnxruntime would take as unknown strings."""
+    """Raise a DataError if an array of strings contains numbers, which onnxruntime would convert to unknown strings."""
     others = (value for value in values.flat if not isinstance(value, str))
     found = next((value for value in others if isinstance(value, Real) and value == value), None)  # NaN is missing
     if found is not None:

@@ -249,7 +249,7 @@ def _warn_of_other_size(model: TrainedModel, X: Any) -> bool:
 
 
 def _largest(X: Any) -> float:
-    """Return the largest absolute value in some rows; 0 if they are not dense numbers."""
+    """Return the largest absolute value in a sample of the rows; 0 for sparse or non-numeric rows."""
     if not (isinstance(X, np.ndarray) or is_frame(X)) or not X.shape[0]:
         return 0.0
     values = np.asarray(some_rows(X, _SAMPLE))
@@ -415,7 +415,7 @@ _OUTSIDE = 0.1
 
 
 def warn_of_range(model: TrainedModel, y: np.ndarray) -> None:
-    """Warn of numbers that the last activation of an ONNX model, such as Sigmoid, excludes as predictions."""
+    """Warn of targets outside the range of the last activation of an ONNX model, such as Sigmoid."""
     if model.source.original is None or model.objective.classifies or is_part_of_more():
         return
     onx = graph.reload(model.objective.model)  # its weights are inputs, and may have any values

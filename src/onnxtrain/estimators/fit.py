@@ -389,15 +389,8 @@ def _start_divided(
     found = divisions(whole, estimator.weights_to_train)
     # only fitting failed, because the column names were missing
     if not found and not isinstance(refused, ConversionError) and not is_fitted(estimator.estimator):
-        try:
+        with _first_step_named(estimator, whole):
             rows = check_first_rows(estimator, X, y, sample_weight)
-        except DataError as e:
-            if divisions(whole):
-                raise WeightError(
-                    f"weights_to_train={estimator.weights_to_train!r} names the first step of the pipeline, which has "
-                    "no weights that can be trained with these rows. Leave it out; None trains the last step."
-                ) from e
-            raise
         return rows, *_begin(estimator, rows, whole)
     for division in found:
         form = PreprocessedForm.of_division(division, floats_of(estimator.dtype), reason_of(X, refused, rounding))
@@ -419,8 +412,25 @@ def _start_divided(
     raise refusal(whole, refused)
 
 
+@contextmanager
+def _first_step_named(estimator: OrtGradientEstimator, whole: Estimator) -> Iterator[None]:
+    """Raise a WeightError for rows that a pipeline refuses, if it is undivided because of weights_to_train."""
+    try:
+        yield
+    except DataError as e:
+        if divisions(whole):
+            raise WeightError(
+                f"weights_to_train={estimator.weights_to_train!r} names the first step of the pipeline, which has "
+                "no weights that can be trained with these rows. Leave it out; None trains the last step."
+            ) from e
+        raise
+
+
 def _check_no_dates(model: Estimator, X: Any) -> None:
-    """Raise for dates where scikit-learn takes only numbers; it would take them as times since 1970, unless mixed."""
+    """Raise an ArgumentTypeError for columns of dates, if no step encodes them.
+
+    scikit-learn converts dates to the time since 1970, unless the frame has columns of other types.
+    """
     if not (is_polars(X) or is_frame(X)) or any(map(_may_take_dates, inside(model))):
         return
     rows = as_pandas(X[:_FEW])

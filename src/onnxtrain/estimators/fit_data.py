@@ -27,7 +27,8 @@ from onnxtrain.estimators.first_pass import (
     shape_of_targets,
     survey,
 )
-from onnxtrain.estimators.frames import InputForm, Rows, in_order
+from onnxtrain.estimators.frames import InputForm, Rows
+from onnxtrain.estimators.named_columns import in_order
 from onnxtrain.estimators.positions import counts
 from onnxtrain.estimators.protocols import ArrayLike, Features, is_fitted, is_frame, is_onnx
 from onnxtrain.estimators.settings import floats_of

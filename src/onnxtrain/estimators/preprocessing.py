@@ -28,7 +28,8 @@ from onnxtrain.convert.learned import holds_boosted, inside
 from onnxtrain.errors import ConversionError, DataError, ExportError, ModelError, warn
 from onnxtrain.estimators.arrays import as_pandas
 from onnxtrain.estimators.division import Division, divisions, steps_of, why_indivisible
-from onnxtrain.estimators.frames import InputForm, holds_halves, in_order, takes_nan
+from onnxtrain.estimators.frames import InputForm, holds_halves
+from onnxtrain.estimators.named_columns import in_order, takes_nan
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_frame, is_of_objects
 from onnxtrain.estimators.remedies import as_data_error, of_names
 from onnxtrain.estimators.validation import check_lengths

@@ -387,19 +387,8 @@ def warn_of_lost_targets(y: np.ndarray) -> None:
         )
 
 
-@as_data_error()
-def check_sample_weight(
-    sample_weight: ArrayLike | None, X: Features, dtype: str, *, keep: bool = False
-) -> np.ndarray | None:
-    """Return the sample weights, (n,), or None if all are equal; with `keep`, always the weights.
-
-    Raises
-    ------
-    DataError
-        A weight is negative, infinite or NaN, their number is wrong, or all are zero and `keep` is false.
-    """
-    if sample_weight is None:
-        return None
+def _check_kind_of_weights(sample_weight: Any) -> None:
+    """Raise a DataError for sample weights that are no array, such as a name or another argument of ``fit``."""
     if isinstance(sample_weight, (str, Mapping)):
         column = isinstance(sample_weight, str) and sample_weight != "balanced"
         remedy = f"Pass the column, X[{sample_weight!r:.80}]." if column else ""
@@ -417,7 +406,10 @@ def check_sample_weight(
         raise DataError(
             f"sample_weight must be an array with one number per row, got {type(sample_weight).__name__}.{remedy}"
         )
-    given = np.asarray(sample_weight)
+
+
+def _check_shape_of_weights(given: np.ndarray) -> None:
+    """Raise a DataError for sample weights with several numbers per row."""
     if given.ndim > 2:
         raise DataError(
             f"sample_weight must contain one number per row, got an array of shape {given.shape}. To weight classes of "
@@ -428,6 +420,24 @@ def check_sample_weight(
         remedy += "give them the label ignore_index, or NaN for numbers."
         remedy = "Pass numpy.ravel(sample_weight)." if given.shape[1] == 1 else remedy
         raise DataError(f"sample_weight must contain one number per row, got shape {given.shape}. {remedy}")
+
+
+@as_data_error()
+def check_sample_weight(
+    sample_weight: ArrayLike | None, X: Features, dtype: str, *, keep: bool = False
+) -> np.ndarray | None:
+    """Return the sample weights, (n,), or None if all are equal; with `keep`, always the weights.
+
+    Raises
+    ------
+    DataError
+        A weight is negative, infinite or NaN, their number is wrong, or all are zero and `keep` is false.
+    """
+    if sample_weight is None:
+        return None
+    _check_kind_of_weights(sample_weight)
+    given = np.asarray(sample_weight)
+    _check_shape_of_weights(given)
     others = [w for w in given.ravel() if isinstance(w, (str, bytes, complex))] if given.dtype.kind in "USOc" else []
     if others:
         raise DataError(f"sample_weight must contain one number per row, but contains {str(others[0])!r:.40}.")

@@ -331,7 +331,7 @@ WAY = (
 
 
 def _way_of(name: str) -> str:
-    """Return how a loss does what numpy or PyTorch calls `name`; empty for operators and unknown names."""
+    """Return the remedy for a function of numpy or PyTorch that is used as an operator; empty for other names."""
     if not name[:1].islower():  # operators begin with a capital letter
         return ""
     ours = name.removeprefix("reduce_")

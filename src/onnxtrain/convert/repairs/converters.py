@@ -466,7 +466,7 @@ class _OfKnownCategories(Container):
         self._container.add_node(op_type, inputs, outputs, *args, **attributes)
 
     def _add_cast(self, output: str, categories: np.ndarray) -> None:
-        """Cast a column to int64; what is no integer becomes one that is no category."""
+        """Cast a column to int64, with an unknown category for values that are not integers."""
         x = self._cast[output]
         other = np.setdiff1d(np.arange(len(categories) + 1), categories)[0]
         whole, equal, known = (self._scope.get_unique_variable_name(name) for name in ("whole", "equal", "known"))
@@ -494,12 +494,16 @@ def cosine_of_zeros(convert: Converter, scope: Scope, operator: Operator, contai
     convert(scope, operator, container)
 
 
-class _AboveZero(Container):
-    """A container whose square roots are greater than 0."""
+class _InScope(Container):
+    """A container that knows the scope, which names new nodes and values."""
 
     def __init__(self, container: ModelComponentContainer, scope: Scope):
         super().__init__(container)
         self._scope = scope
+
+
+class _AboveZero(_InScope):
+    """A container whose square roots are greater than 0."""
 
     def add_node(self, op_type: str, inputs: Any, outputs: Any, *args: Any, **attributes: Any) -> None:
         """Add a node."""
@@ -546,12 +550,8 @@ def _with_codes(encoder: OrdinalEncoder) -> Callable[[dict[str, Any]], dict[str,
     return change
 
 
-class _RaisesForUnknown(Container):
+class _RaisesForUnknown(_InScope):
     """A container that looks codes up in a table. An unknown category has a position behind its end."""
-
-    def __init__(self, container: ModelComponentContainer, scope: Scope):
-        super().__init__(container)
-        self._scope = scope
 
     def add_node(self, op_type: str, inputs: Any, outputs: Any, *args: Any, **attributes: Any) -> None:
         """Add a node; a LabelEncoder gives positions, which a Gather replaces by the codes."""
