@@ -22,7 +22,7 @@ from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessR
 from sklearn.gaussian_process.kernels import RBF, DotProduct, WhiteKernel
 from sklearn.isotonic import IsotonicRegression
 from sklearn.kernel_ridge import KernelRidge
-from sklearn.linear_model import LogisticRegression, Perceptron, Ridge
+from sklearn.linear_model import LogisticRegression, Perceptron, Ridge, SGDOneClassSVM
 from sklearn.model_selection import (
     FixedThresholdClassifier,
     GridSearchCV,
@@ -322,6 +322,17 @@ def test_a_class_without_weights_names_one_that_has_some(estimator, remedy, agai
     tuned = trained(OrtGradientClassifier, again.fit(WINE, KIND), WINE, targets, max_iter=5)
     assert tuned.loss_curve_[-1] < tuned.loss_curve_[0]
     close(tuned.predict_proba(WINE), tuned.to_sklearn().predict_proba(WINE))
+
+
+@pytest.mark.parametrize("estimator", [OneClassSVM(nu=0.2), SGDOneClassSVM(nu=0.2, random_state=0)], ids=repr)
+def test_an_outlier_detector_is_trained_as_a_classifier_of_inliers(estimator):
+    fitted = make_pipeline(StandardScaler(), estimator).fit(WINE)
+    start = trained(OrtGradientClassifier, fitted, WINE, fitted.predict(WINE), max_iter=1, learning_rate=1e-30)
+    assert (start.predict(WINE) == fitted.predict(WINE)).all()
+    close(start.decision_function(WINE), fitted.decision_function(WINE))
+    tuned = trained(OrtGradientClassifier, fitted, WINE, np.where(KIND == 0, 1, -1), max_iter=50)
+    assert tuned.loss_curve_[-1] < tuned.loss_curve_[0]
+    assert (tuned.to_sklearn().predict(WINE) == tuned.predict(WINE)).all()
 
 
 def own_kernel(X, other=WINE[::20]):

@@ -34,7 +34,14 @@ from sklearn.exceptions import ConvergenceWarning, InconsistentVersionWarning, N
 from sklearn.feature_extraction import DictVectorizer
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SGDClassifier, SGDRegressor
+from sklearn.linear_model import (
+    LinearRegression,
+    LogisticRegression,
+    Ridge,
+    SGDClassifier,
+    SGDOneClassSVM,
+    SGDRegressor,
+)
 from sklearn.metrics import make_scorer, mean_absolute_error
 from sklearn.model_selection import GridSearchCV
 from sklearn.neural_network import MLPClassifier, MLPRegressor
@@ -1667,7 +1674,18 @@ FURTHER_CALLS = [
     (
         lambda _: R(IsolationForest(n_estimators=2)).fit(X, y),
         WeightError,
-        "IsolationForest counts splits, which have no derivative. Use OneClassSVM() or SGDOneClassSVM().",
+        "IsolationForest counts splits, which have no derivative. Use OrtGradientClassifier(OneClassSVM()) or SGDOneCl",
+    ),
+    # outlier detectors
+    (
+        lambda _: R(SGDOneClassSVM()).fit(X, y),
+        DataError,
+        "SGDOneClassSVM predicts 1 for an inlier and -1 for an outlier, which are classes. Train it with OrtGradientCl",
+    ),
+    (
+        lambda _: C(make_pipeline(StandardScaler(), SGDOneClassSVM())).fit(IRIS, np.where(SPECIES == 0, "in", "out")),
+        DataError,
+        "SGDOneClassSVM predicts 1 for an inlier and -1 for an outlier, but the classes of y are 'in', 'out'. Pass y wi",
     ),
     # losses of the other task, weights in another form
     (

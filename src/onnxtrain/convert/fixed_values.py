@@ -47,7 +47,8 @@ def _are_on_circles(table: np.ndarray) -> bool:
     if size < 2 or size % 2:
         return False
     counts = dict.fromkeys(n for n in (1, 2, 3, size // 2) if size % (2 * n) == 0)
-    return any(_is_circle(table[:_SAMPLE], n) and _is_circle(table, n) for n in counts)
+    few = table[: 3 + 8 * _EQUATIONS // size]
+    return any(_is_circle(few, n) and _is_circle(table, n) for n in counts)
 
 
 def _is_circle(table: np.ndarray, n_blocks: int) -> bool:
@@ -177,7 +178,7 @@ def may_be_constant(array: np.ndarray) -> bool:
 def _is_constant_matrix(array: np.ndarray, matrix: np.ndarray) -> bool:
     """Whether an array of two or more axes has such values; `matrix` has its rows flattened."""
     some = matrix[:_SAMPLE, :_SAMPLE]
-    if np.count_nonzero(matrix, axis=1).max() < 2:
+    if np.count_nonzero(some) <= len(some) and np.count_nonzero(matrix, axis=1).max() < 2:
         return array.ndim == 2 and _is_permutation(matrix)
     if np.ptp(some) == 0:
         return False

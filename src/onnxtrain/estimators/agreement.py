@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import onnx
-from sklearn.base import is_classifier, is_regressor
+from sklearn.base import is_classifier, is_outlier_detector, is_regressor
 from sklearn.isotonic import IsotonicRegression
 
 from onnxtrain.cache import Cache, content_key
@@ -371,7 +371,7 @@ def _compare_with_classifier(
 ) -> _Verdict:
     """Compare probabilities or scores, and labels, with results of the classifier's methods; `ask(name)` gives one."""
     estimator = model.source.estimator
-    if not is_classifier(estimator):
+    if not (is_classifier(estimator) or is_outlier_detector(estimator)):
         return _Verdict(True, ())
     remedy, rough = partial(remedy_of, estimator), is_approximate(estimator)
     scores = found[model.scores]

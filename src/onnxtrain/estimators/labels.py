@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import scipy.sparse
+from sklearn.base import is_outlier_detector
 from sklearn.svm import SVC, NuSVC
 from sklearn.utils import column_or_1d
 from sklearn.utils.class_weight import compute_sample_weight
@@ -114,6 +115,7 @@ class Labels(Targets):
 
     def learned(self, y: np.ndarray, source: Source, sample_weight: np.ndarray | None) -> Self:
         """Return these labels with their classes."""
+        _check_inliers(np.unique(y), source.estimator)
         _warn_of_spaces(np.unique(y))
         if not self.positional:
             _warn_of_numbers(y)
@@ -256,6 +258,16 @@ def _labels_of(estimator: Estimator, X: Features, default: int) -> int:
         except Exception as e:  # any other class: a third-party step may ask for columns by name
             raise ConversionError(f"{type(estimator).__name__}.predict fails when the rows are an array: {e!r}") from e
     return int(shape[1]) if len(shape) == 2 and shape[1] > 1 else 0
+
+
+def _check_inliers(classes: np.ndarray, estimator: Estimator | None) -> None:
+    """Raise a DataError if an outlier detector, which predicts -1 and 1, is given other classes."""
+    if estimator is not None and is_outlier_detector(estimator) and classes.tolist() != [-1, 1]:
+        raise DataError(
+            f"{type(predictor_of(estimator)).__name__} predicts 1 for an inlier and -1 for an outlier, but the classes "
+            f"of y are {', '.join(map(repr, classes[:5].tolist()))}. Pass y with 1 for inliers and -1 for all "
+            "other rows."
+        )
 
 
 def _check_both_labels(estimator: Estimator) -> None:

@@ -302,7 +302,10 @@ def _remedy_of_votes(estimator: Estimator) -> str:
         if isinstance(found, DummyClassifier) and found.strategy != "prior":
             return "Use DummyClassifier(strategy='prior'), which has the class frequencies; these are trained."
         if isinstance(found, IsolationForest):
-            return "IsolationForest counts splits, which have no derivative. Use OneClassSVM() or SGDOneClassSVM()."
+            return (
+                "IsolationForest counts splits, which have no derivative. Use OrtGradientClassifier(OneClassSVM()) or "
+                "SGDOneClassSVM(), with y of 1 for inliers and -1."
+            )
         if type(found) in CONVERTERS:
             return (
                 f"The converter of {type(found).__name__} must pass learned arrays to the operators as they are, and "

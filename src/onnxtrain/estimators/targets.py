@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 import onnx
 import scipy.sparse
+from sklearn.base import is_outlier_detector
 from sklearn.utils import column_or_1d
 
 from onnxtrain import graph
 from onnxtrain.convert.head import head_features
+from onnxtrain.convert.learned import predictor_of
 from onnxtrain.errors import DataError, ModelError, ParameterError
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, OnnxModel, is_onnx
 from onnxtrain.estimators.validation import check_domain, check_size, check_target, warn_of_lost_targets
@@ -146,6 +148,13 @@ class Values(Targets):
     def learned(self, y: np.ndarray, source: Source, sample_weight: np.ndarray | None) -> Self:
         """Return these targets with the number of axes of y."""
         model = source.model
+        if source.estimator is not None and is_outlier_detector(source.estimator):
+            name = type(predictor_of(source.estimator)).__name__
+            raise DataError(
+                f"{name} predicts 1 for an inlier and -1 for an outlier, which are classes. Train it with "
+                f"OrtGradientClassifier({name}(...)) and these two values as y; its decision_function returns the "
+                "scores."
+            )
         if not self.named and source.original is not None and model.classes is not None:
             raise DataError(
                 f"The model is a classifier with the labels {', '.join(map(repr, model.classes[:5].tolist()))}. "

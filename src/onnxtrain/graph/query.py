@@ -208,7 +208,13 @@ def _check_texts(texts: Iterable[Any]) -> None:
 
 def bodies_of(node: onnx.NodeProto) -> list[onnx.GraphProto]:
     """Return the graphs inside a node."""
-    return [g for a in node.attribute for g in (*([a.g] if a.HasField("g") else []), *a.graphs)]
+    found: list[onnx.GraphProto] = []
+    for a in node.attribute:  # most have no graph
+        if a.HasField("g"):
+            found.append(a.g)
+        if a.graphs:
+            found.extend(a.graphs)
+    return found
 
 
 def with_nodes_of(proto: onnx.ModelProto, original: onnx.ModelProto) -> onnx.ModelProto:

@@ -420,7 +420,7 @@ def _is_fixed(w: ir.Value, uses: Uses) -> bool:
         return True
     if array.size < 2:
         return False
-    return any(are_so(array) and all(is_used_so(node) for node, _ in uses) for are_so, is_used_so in _FIXED)
+    return any(all(is_used_so(node) for node, _ in uses) and are_so(array) for is_used_so, are_so in _FIXED)
 
 
 def _masks(node: ir.Node) -> bool:
@@ -459,16 +459,17 @@ def _is_turned(value: ir.Value) -> bool:
     return _leads_only_to({"Sin", "Cos"}, value, _CARRIERS)
 
 
-#: Tests for values that are not learned, and for their uses: all uses must be of the kind.
-_FIXED: tuple[tuple[Callable[[np.ndarray], bool], Callable[[ir.Node], bool]], ...] = (
-    (are_0_and_1, _masks),
-    (are_0_or_far, _masks_softmax),
-    (are_frequencies, _turns),
-    (are_centers, lambda node: node.op_type == "Sub"),
+#: Tests for the uses of values that are not learned, all of which must be of the kind, and for the values, which take
+#: longer.
+_FIXED: tuple[tuple[Callable[[ir.Node], bool], Callable[[np.ndarray], bool]], ...] = (
+    (_masks, are_0_and_1),
+    (_masks_softmax, are_0_or_far),
+    (_turns, are_frequencies),
+    (lambda node: node.op_type == "Sub", are_centers),
     # the parameters of two probabilities, to which trees add 1, lie on a circle as well
-    (are_sines, lambda node: node.op_type != "Add" or not _has_scalar(node)),
-    (are_coordinates, lambda node: True),
-    (are_slopes, _masks_softmax),
+    (lambda node: node.op_type != "Add" or not _has_scalar(node), are_sines),
+    (lambda node: True, are_coordinates),
+    (_masks_softmax, are_slopes),
 )
 
 #: The criteria of a buffer, of which one suffices.
