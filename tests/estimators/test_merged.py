@@ -328,6 +328,39 @@ CASES = {
         ),
         network(STANDARDIZED.format("", "n"), W=W[None], U=U),
     ),
+    "a norm in a Sequential that is called twice": (
+        network(
+            'A = LayerNormalization(X, ones, "n.1.bias") B = Tanh(A) C = LayerNormalization(B, ones, "n.1.bias") '
+            "Y = MatMul(C, W)",
+            modules={"A": "/n/n.1/LayerNormalization", "C": "/n/n.1_1/LayerNormalization"},
+            **{"n.1.bias": ZEROS, "ones": 2 + ZEROS, "W": W},
+        ),
+        network(
+            'A = LayerNormalization(X, ones, "n.bias") B = Tanh(A) C = LayerNormalization(B, ones, "n.bias") '
+            "Y = MatMul(C, W)",
+            **{"n.bias": ZEROS + 1e-30, "ones": 2 + ZEROS, "W": W},
+        ),
+    ),
+    "modules of numbered names in a Sequential that begin equal": (
+        network(
+            'val_1 = Identity(val_0) "s.0.l_1.bias" = Identity("s.0.l.bias") A = MatMul(X, val_0) '
+            'B = Add(A, "s.0.l.bias") C = Tanh(B) D = MatMul(C, val_1) Y = Add(D, "s.0.l_1.bias")',
+            modules={"A": "/s/s.0/l/MatMul", "B": "/s/s.0/l/Add", "D": "/s/s.0/l_1/MatMul", "Y": "/s/s.0/l_1/Add"},
+            **{"val_0": W, "s.0.l.bias": V[0]},
+        ),
+        network("A = MatMul(X, l) B = Add(A, i) C = Tanh(B) D = MatMul(C, m) Y = Add(D, j)", l=W, m=W, i=V[0], j=V[0]),
+    ),
+    "an intercept of the model that is added twice": (
+        network(
+            "A = MatMul(X, W) B = Tanh(A) C = Add(B, b) D = Tanh(C) E = Add(b, D) Y = MatMul(E, U)",
+            modules={"C": "/Add", "E": "/Add_1"},
+            b=ZEROS, W=W, U=U,
+        ),
+        network(
+            "A = MatMul(X, W) B = Tanh(A) C = Add(B, b) D = Tanh(C) E = Add(D, b) Y = MatMul(E, U)",
+            b=ZEROS + 1e-30, W=W, U=U,
+        ),
+    ),
     "a norm that is called twice": (
         network(
             'A = LayerNormalization(X, ones, "n.bias") B = Tanh(A) C = LayerNormalization(B, ones, "n.bias") '
@@ -554,6 +587,57 @@ LACKING = {
             **{"a.weight": 1 + ZEROS, "W": np.concatenate([W, U])},
         ),
         r"left out b\.weight\. ",
+    ),
+    "a layer of three axes like another one but for its intercept": (
+        of_dynamo(
+            """A = MatMul(X, t) B = Add(A, "a.bias") C = Add(A, "b.bias") D = Tanh(C) E = Mul(B, D)
+            Y = MatMul(E, W)""",
+            "a.weight a.bias b.weight b.bias W",
+            {
+                "A": ("a", "linear.default](args = (%X, %p_a_weight, %p_a_bias))"),
+                "B": ("a", "linear.default](args = (%X, %p_a_weight, %p_a_bias))"),
+                "C": ("b", "linear.default](args = (%X, %p_b_weight, %p_b_bias))"),
+                "Y": ("", "matmul.default](args = (%E, %p_W))"),
+            },
+            {"t": ["a.weight"]},
+            **{"t": U, "a.bias": V[0], "b.bias": V[1], "W": W},
+        ),
+        r"left out b\.weight\. ",
+    ),
+    "initial states of an LSTM": (
+        of_dynamo(
+            """zero = Constant<value_ints = [0]>() x = Unsqueeze(X, zero) size = Shape(x) expand = Expand(h, size)
+            A = LSTM<hidden_size = 3>(x, val_1, val_2, val_3, , expand, expand)
+            both = Constant<value_ints = [0, 1]>() B = Squeeze(A, both) Y = MatMul(B, W)""",
+            "h c W n.weight_ih_l0 n.weight_hh_l0 n.bias_ih_l0",
+            {
+                "expand": ("", "expand.default](args = (%p_h, [1, %sym_size_int, 3]))"),
+                "A": ("n", "lstm.input](args = (%X, [%clone, %clone_1], [%p_n_weight_ih_l0, %p_n_weight_hh_l0]))"),
+                "Y": ("", "matmul.default](args = (%B, %p_W))"),
+            },
+            {"val_1": ["n.weight_ih_l0"], "val_2": ["n.weight_hh_l0"], "val_3": ["n.bias_ih_l0"]},
+            h=np.zeros((1, 1, 3)),
+            val_1=np.ones((1, 12, 3)) / 9,
+            val_2=np.ones((1, 12, 3)) / 8,
+            val_3=np.ones((1, 24)) / 7,
+            W=W,
+        ),
+        r"left out c\. ",
+    ),
+    "views of parameters of one module": (
+        of_dynamo(
+            "size = Shape(X) expand = Expand(a, size) A = Mul(X, expand) B = Tanh(A) C = Mul(B, expand) Y = MatMul(C, W)",
+            "a b W",
+            {
+                "expand": ("", "expand.default](args = (%p_a, [%sym_size_int, -1]))"),
+                "A": ("", "mul.Tensor](args = (%X, %expand))"),
+                "C": ("", "mul.Tensor](args = (%B, %expand_1))"),
+                "Y": ("", "matmul.default](args = (%C, %p_W))"),
+            },
+            a=1 + ZEROS[None],
+            W=W,
+        ),
+        r"left out b\. .*views of parameters",
     ),
     "parts of a parameter": (
         of_dynamo(

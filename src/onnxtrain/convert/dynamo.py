@@ -68,7 +68,7 @@ RECURRENT = ("GRU", "LSTM", "RNN")
 _OF_LAYER = {1: "weight_ih_l{}", 2: "weight_hh_l{}", 3: "bias_ih_l{}"}
 
 #: Operators whose output is a view of their first operand.
-_VIEWS = ("Expand", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze")
+_VIEWS = ("Expand", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze")
 
 
 class Taken(NamedTuple):

@@ -11,7 +11,7 @@ import onnx
 
 from onnxtrain import graph
 from onnxtrain.convert.boosted import lost_outputs
-from onnxtrain.convert.dynamo import MOVES, Module, Taken, held_by_module, holder_of, taken_by_nodes
+from onnxtrain.convert.dynamo import MOVES, RECURRENT, Module, Taken, held_by_module, holder_of, taken_by_nodes
 from onnxtrain.convert.fixed_values import are_centers, are_even_steps, are_sines, may_be_constant, may_be_result
 from onnxtrain.convert.keras import WITH_JAX, is_of_keras
 from onnxtrain.convert.likely_buffers import (
@@ -347,13 +347,26 @@ def _left_out(module: Module, taken: Sequence[Taken], folded: Collection[str]) -
     equal = [*_parts_that_begin_equal(module, absent), *_equal_to_results(module, absent)]
     twins = _twins(module, absent, dict.fromkeys(untaken) | {t.name: t.source for t in taken})
     if twins:
-        return list(dict.fromkeys([*untaken, *twins, *equal]))
-    affected = _takes_views_of_others(module)
+        return list(dict.fromkeys([*untaken, *twins, *equal, *_operands_left_out(module, names, folded)]))
+    affected = _takes_views_of_others(module) | _holders_of_merged_views(module)
     if any(map(_ARITHMETIC.fullmatch, absent)):
         affected |= {operation.module for operation in module.operations}
     if any(map(_ARITHMETIC.fullmatch, module.outputs - {operation.name for operation in module.operations})):
         affected |= {outer for operation in module.operations for outer in _modules_around(operation.module)}
-    return [*(p for p in untaken if holder_of(p) in affected), *equal]
+    return [*(p for p in untaken if holder_of(p) in affected), *equal, *_operands_left_out(module, names, folded)]
+
+
+def _operands_left_out(module: Module, taken: Collection[str], folded: Collection[str]) -> list[str]:
+    """Return the parameters that an operation of the file takes according to its record, but none of its nodes.
+
+    For example, two layers of the same rows whose weights start equal share one product, to which each adds its own
+    intercept. A node of a recurrent layer has several parameters in one initializer.
+    """
+    others = (o for o in module.operations if not any(node.op_type in RECURRENT for node in o.nodes))
+    lost = {a for o in others for a in o.args}.intersection(module.held) - module.known - module.made - {*taken}
+    return [
+        x for x, (_, kind) in module.held.items() if x in lost and kind == "PARAMETER" and holder_of(x) not in folded
+    ]
 
 
 def _modules_around(name: str) -> list[str]:
@@ -455,6 +468,32 @@ def _takes_views_of_others(module: Module) -> set[str]:
             if source != x and owners and operation.module not in owners:
                 found.add(operation.module)
     return found
+
+
+def _holders_of_merged_views(module: Module) -> set[str]:
+    """Return the modules of whose parameters an operation takes a view instead of another view, which is absent.
+
+    An LSTM takes its initial states through other values, so that only their number shows it.
+    """
+    found: set[str] = set()
+    for operation in module.operations:
+        made = {x for node in operation.nodes for x in node.output}
+        taken = {x for node in operation.nodes for x in node.input} - made
+        owners = {x: holders for x in taken if (holders := _holders_behind(module, x))}
+        absent = {a for a in operation.args if MOVES.fullmatch(a)} - module.made - module.known - module.held.keys()
+        is_lstm = any(node.op_type == "LSTM" for node in operation.nodes)
+        if (is_lstm and len(absent) > len(owners)) or not {*map(_stem, absent)}.isdisjoint(map(_stem, owners)):
+            found = found.union(*owners.values())
+    return found
+
+
+def _holders_behind(module: Module, view: str) -> set[str]:
+    """Return the modules that hold the parameters of which a value is a view; empty for the parameters themselves."""
+    source = view
+    while source in module.views:
+        source = module.views[source]
+    is_view = source != view or (view in module.folded and MOVES.fullmatch(view) and not _CONSTANT.fullmatch(view))
+    return {holder_of(name) for name in module.origins(source) & module.held.keys()} if is_view else set()
 
 
 def _folded_normalizations(module: Module, taken: Sequence[Taken]) -> list[str]:

@@ -155,9 +155,25 @@ def _modules_of_calls(onx: onnx.ModelProto) -> dict[str, str]:
 
 def _without_call(scope: str, scopes: Container[str], holders: Container[str]) -> str:
     """Return the scope of the first call of a module."""
-    first = re.sub(r"_\d+$", "", scope)
-    own = scope.removeprefix("/").replace("/", ".") in holders
-    return first if first in scopes and not own else scope
+    first = _first_call(scope)
+    return first if first in scopes and _path_of(scope) not in holders else scope
+
+
+def _first_call(name: str) -> str:
+    return re.sub(r"_\d+$", "", name)
+
+
+def _path_of(scope: str) -> str:
+    """Return the path of a call in the module: net.0.norm_1 for /net/net.0/norm_1.
+
+    The scope of a module inside an nn.Sequential repeats the name of the latter.
+    """
+    names, outer = [], ""
+    for name in scope.removeprefix("/").split("/"):
+        inner = name.removeprefix(f"{outer}.")
+        names.append(inner if inner != name else name.removeprefix(f"{_first_call(outer)}."))
+        outer = name
+    return ".".join(names)
 
 
 def with_own_copies(onx: onnx.ModelProto) -> onnx.ModelProto:
@@ -207,7 +223,8 @@ def _separate_uses(model: ir.Model, value: ir.Value, names: set[str], calls: Map
     uses.sort(key=lambda use: use[0].op_type == "BatchNormalization" and use[1] > 2)  # parameters come first
     layers: dict[Any, ir.Value] = {}
     for node, i in uses:
-        keys: list[Any] = [*_matrices_beside(node, i)] or [(_own_module(value, node, calls) or node, i)]
+        slot = 0 if node.op_type == "Add" else i
+        keys: list[Any] = [*_matrices_beside(node, i)] or [(_own_module(value, node, calls) or node, slot)]
         own = next((layers[key] for key in keys if key in layers), None if layers else value)
         if own is None:
             own = _copied(model, value, graph.unique_name(str(value.name), names))
@@ -234,16 +251,15 @@ def _matrices_in_sum(value: ir.Value | None) -> list[ir.Value]:
 def _own_module(value: ir.Value, node: ir.Node, calls: Mapping[str, str]) -> str | None:
     """Return the module after which a parameter is named, if the node belongs to one of its calls.
 
-    The first call of l.norm has nodes such as /l/norm/Add, the next call /l/norm_1/Add. For a value that the exporter
-    computed, return the node of the first call.
+    The first call of l.norm has nodes such as /l/norm/Add, the next call /l/norm_1/Add; the code of the whole model has
+    nodes such as /Add. For a value that the exporter computed, return the node of the first call.
     """
     if is_computed(str(value.name)):
         call, _, operation = str(node.name).rpartition("/")
         return f"{calls[call]}/{operation}" if call in calls else None
-    stem, _, part = str(value.name).rpartition(".")
-    scope = str(node.name).removeprefix("/").rpartition("/")[0].replace("/", ".")
+    stem, (scope, slash, _) = holder_of(str(value.name)), str(node.name).rpartition("/")
     pattern = r"(_\d+)?\.".join(map(re.escape, stem.split("."))) + r"(_\d+)?"
-    return stem if stem and part and re.fullmatch(pattern, scope) else None
+    return str(value.name) if slash and re.fullmatch(pattern if stem else "", _path_of(scope)) else None
 
 
 def _is_untrained(array: np.ndarray) -> bool:
