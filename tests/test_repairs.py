@@ -221,12 +221,17 @@ def test_weights_of_members_that_are_dropped():
 
 
 def warned_of_other_labels(machine, X):
-    """Expect a warning with the number of rows in which the probabilities choose another class than the machine."""
-    likely = machine.classes_[machine.predict_proba(X).argmax(axis=1)] if hasattr(machine, "predict_proba") else None
-    differing = 0 if likely is None else int((likely != machine.predict(X)).sum())
+    """Expect a warning that names the rows in which the probabilities choose another class than the machine."""
+    if not hasattr(machine, "predict_proba"):
+        return nullcontext()
+    differs = machine.classes_[machine.predict_proba(X).argmax(axis=1)] != machine.predict(X)
+    first, *others = np.flatnonzero(differs).tolist() or [None]
+    message = "predict agrees with the original model on the compared rows, but on others it may not"
+    if differs.any():
+        message = f"predict differs from the original model in {differs.sum()} of {len(X)} rows, first in row {first}:"
+        message += f".*, also in rows {', '.join(map(str, others[:5]))}" if others else ""
     remedy = r"CalibratedClassifierCV\(\w+\(\), ensemble=False\)"
-    message = f"predict differs from the original model in {differing} of {len(X)} rows.*{remedy}"
-    return pytest.warns(UserWarning, match=message) if differing else nullcontext()
+    return pytest.warns(UserWarning, match=f"{message}.*{remedy}")
 
 
 @pytest.mark.parametrize("target", [Y, Y == 0], ids=["three classes", "two"])

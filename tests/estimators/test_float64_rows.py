@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
 from sklearn.ensemble import (
     BaggingRegressor,
@@ -27,7 +28,7 @@ from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.multioutput import RegressorChain
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import PowerTransformer, StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
@@ -99,6 +100,13 @@ def test_histogram_boosting_is_trained_and_its_graph_is_the_estimator(rows, run)
     expected = trained.to_sklearn().predict(X)
     (found,) = run(trained.get_trained_onnx(), {"X": X.astype(np.float32)})
     np.testing.assert_allclose(found[:, 0], expected, rtol=0, atol=1e-5 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("method", ["yeo-johnson", "box-cox"])
+def test_the_power_of_a_target_keeps_the_digits_of_float64(method):
+    model = TransformedTargetRegressor(Ridge(), transformer=PowerTransformer(method)).fit(*DIABETES)
+    start = tuned(model, DIABETES, dtype="float64")
+    np.testing.assert_allclose(start.predict(DIABETES[0]), model.predict(DIABETES[0]), rtol=1e-13)
 
 
 STEP = np.float32(1) + np.spacing(np.float32(1))  # the float32 that follows 1

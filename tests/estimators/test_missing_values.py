@@ -19,6 +19,7 @@ from sklearn.ensemble import (
     StackingRegressor,
     VotingRegressor,
 )
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import Ridge
@@ -165,6 +166,26 @@ def test_columns_in_which_scikit_learn_refuses_them(last, value, words):
     X.loc[9, "filled"] = np.nan
     np.testing.assert_array_equal(tuned.predict(X), model.predict(X))
     X.loc[7, "float"] = value
+    with pytest.raises(DataError, match=words):
+        tuned.predict(X)
+
+
+@pytest.mark.parametrize(
+    "column, words",
+    [
+        ("word", r"is an invalid document.* Replace missing texts by empty ones: X.fillna\({'word': ''}\)\.$"),
+        ("price", r"X contains NaN in 'price'\. .*\['price'\]\) in make_column_transformer, or fill them: X\.fillna"),
+    ],
+)
+def test_columns_that_steps_of_scikit_learn_refuse_are_named(column, words):
+    """Missing values in the other columns are filled in."""
+    X = pd.DataFrame({"word": ["red", "green", "blue"] * 20, "price": np.arange(60.0), "age": np.arange(60.0) % 7})
+    X.loc[2::9, "age"] = np.nan
+    columns = make_column_transformer(
+        (CountVectorizer(), "word"), (StandardScaler(), ["price"]), (SimpleImputer(), ["age"])
+    )
+    tuned = OrtGradientRegressor(make_pipeline(columns, Ridge()), max_iter=0).fit(X, np.arange(60.0))
+    X.loc[4, column] = np.nan
     with pytest.raises(DataError, match=words):
         tuned.predict(X)
 

@@ -13,9 +13,10 @@ from sklearn.base import BaseEstimator, RegressorMixin, clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import VotingRegressor
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import Ridge
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OrdinalEncoder, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder, StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
 from onnxtrain import Inputs, OrtGradientClassifier, OrtGradientRegressor, trainable_weights
@@ -74,6 +75,19 @@ def test_what_sparse_rows_do_not_store_is_missing_to_xgboost():
     model = clone(model).fit(rows, SIZE)
     ours = OrtGradientRegressor(model, max_iter=1, learning_rate=1e-30).fit(rows, SIZE)
     np.testing.assert_allclose(ours.predict(rows), model.predict(rows), rtol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore")  # those of the library
+def test_texts_are_made_dense_for_xgboost_as_the_message_says():
+    trees = boosted("xgboost", "XGBRegressor", dict(n_estimators=5))
+    texts = ["red", "green", "blue red"] * 20
+    with pytest.raises(
+        ConversionError, match=r"FunctionTransformer\(lambda X: X.toarray\(\)\) after a text vectorizer"
+    ):
+        OrtGradientRegressor(make_pipeline(TfidfVectorizer(), trees)).fit(texts, SIZE[:60])
+    model = make_pipeline(TfidfVectorizer(), FunctionTransformer(lambda X: X.toarray()), trees).fit(texts, SIZE[:60])
+    ours = OrtGradientRegressor(model, max_iter=0).fit(texts, SIZE[:60])
+    np.testing.assert_allclose(ours.predict(texts), model.predict(texts), rtol=1e-5)
 
 
 def test_sums_over_sparse_rows_are_in_another_order_and_no_missing_values(monkeypatch):

@@ -145,7 +145,8 @@ def _check_zeros(estimator: BaseEstimator, X: Any) -> None:
         raise ConversionError(
             f"{type(estimator).__name__} treats the entries that sparse rows do not store as missing values, but its "
             "graph treats them as 0. Fit and train it on dense rows: ColumnTransformer(..., sparse_threshold=0), "
-            "OneHotEncoder(sparse_output=False), or X.toarray()."
+            "OneHotEncoder(sparse_output=False), FunctionTransformer(lambda X: X.toarray()) after a text vectorizer, "
+            "or X.toarray()."
         )
 
 
@@ -475,3 +476,10 @@ def without_remedy(error: ConversionError, estimator: BaseEstimator) -> str:
 def is_approximate(estimator: BaseEstimator) -> bool:
     """Whether probabilities come from libsvm, whose pairwise coupling stops at an error of 0.005 / k."""
     return any(isinstance(found, (SVC, NuSVC)) and hasattr(found, "predict_proba") for found in inside(estimator))
+
+
+def chooses_by_scores(estimator: BaseEstimator) -> bool:
+    """Whether an estimator is, or ends in, a machine of libsvm whose label is not that of its largest probability."""
+    last = last_step(estimator)
+    last = last_step(getattr(last, "best_estimator_", last))
+    return isinstance(last, (SVC, NuSVC)) and hasattr(last, "predict_proba")

@@ -19,6 +19,7 @@ from onnxtrain.convert.boosted import lost_outputs
 from onnxtrain.convert.check import (
     MEASURED,
     are_equal,
+    chooses_by_scores,
     differences,
     is_approximate,
     remedy_of,
@@ -76,6 +77,9 @@ _APPROXIMATE = 1e-2
 #: error.
 _FEW = 0.1
 
+#: The largest number of rows that a message names.
+_NAMED = 6
+
 #: The number of rows on which such labels, which are rare, or nearly too large differences are compared, and the
 #: multiplications that these rows may take; libsvm needs about 2 s for them.
 _MANY_ROWS, _WORK_OF_MANY_ROWS = 5000, 1e9
@@ -88,6 +92,9 @@ _OF_LIBSVM = (
     "probabilities. Convert CalibratedClassifierCV(SVC(), ensemble=False), which predicts by its probabilities, or "
     "SVC() without probability=True, which has none."
 )
+
+#: The remark where the labels of libsvm are those of its probabilities in all compared rows.
+_ON_OTHER_ROWS = "predict agrees with the original model on the compared rows, but on others it may not. "
 
 _OTHER_LABELS = (
     "If skl2onnx wrote the file, pass the scikit-learn estimator instead. Otherwise set output_is='scores' or "
@@ -331,9 +338,10 @@ def _compare_with_onnx(
     negated = rough and _are_minus_probabilities(found[name])
     if len(labels) == 1:
         remedy = _NEGATED if negated else _OF_LIBSVM if rough else _OTHER_LABELS
-        return warnings + _check_labels(
+        said = _check_labels(
             model, found, labels[0], decoder, lambda: remedy, error=ModelError, rough=rough, steps=steps
         )
+        return warnings + (said or ((_ON_OTHER_ROWS + remedy,) if rough else ()))
     if negated:
         raise ModelError(f"The output {name!r} cannot be trained. {_NEGATED}")
     return warnings
@@ -390,7 +398,8 @@ def _compare_with_classifier(
                 largest = max(largest, off)
     if hasattr(estimator, "predict"):
         remedy = partial(remedy_of_labels, estimator)
-        messages += _check_labels(model, found, ask("predict"), decoder, remedy, error=ConversionError, rough=rough)
+        said = _check_labels(model, found, ask("predict"), decoder, remedy, error=ConversionError, rough=rough)
+        messages += said or ((_ON_OTHER_ROWS + remedy(),) if chooses_by_scores(estimator) else ())
     decides = not hasattr(estimator, "decision_function") or _are_decisions(scores, ask("decision_function"))
     return _Verdict(decides, messages, largest)
 
@@ -500,10 +509,16 @@ def _check_labels(
     if not reported.any():
         return ()
     row = int(np.argmax(reported))
+    others = np.flatnonzero(reported)[1:_NAMED]
+    also = (
+        f", also in rows {', '.join(map(str, others))}{', ...' if reported.sum() > _NAMED else ''}"
+        if others.size
+        else ""
+    )
     message = (
         f"Before the first step, predict differs from the original model in {int(reported.sum())} of {len(own)} "
         f"rows, first in row {row}: {own[row].tolist()!r} instead of {labels[row].tolist()!r}, with scores "
-        f"{scores[row]}. {remedy()}"
+        f"{scores[row]}{also}. {remedy()}"
     )
     if tied or (rough and differs.mean() < _FEW):
         return (message,)

@@ -11,6 +11,7 @@ import math
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,9 +30,9 @@ from onnxtrain.errors import ConversionError, DataError, ExportError, ModelError
 from onnxtrain.estimators.arrays import as_pandas
 from onnxtrain.estimators.division import Division, divisions, steps_of, why_indivisible
 from onnxtrain.estimators.frames import InputForm, holds_halves
-from onnxtrain.estimators.named_columns import in_order, takes_nan
+from onnxtrain.estimators.named_columns import in_order, takes_nan, without_imputed
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_frame, is_of_objects
-from onnxtrain.estimators.remedies import as_data_error, of_names
+from onnxtrain.estimators.remedies import OF_GAPS, as_data_error, of_names
 from onnxtrain.estimators.validation import check_lengths
 
 #: The number of entries that are rounded to float32 at a time, which takes a tenth of a second.
@@ -130,15 +131,28 @@ class PreprocessedForm(InputForm):
         return np.vstack([found, _dense(columns)])
 
     def _columns(self, X: Features, *, reset: bool) -> Features:
-        columns = self.front.transform(X)
+        with self._naming_gaps(X):
+            columns = self.front.transform(X)
         tail = None if reset or self.division is None else self.division.tail
         finite = "allow-nan" if self.allow_nan or (tail is not None and takes_nan(tail, columns)) else True
         if is_frame(X) and columns.shape[0] != X.shape[0]:
             raise DataError(of_names(X))
-        with as_data_error(X):
+        with as_data_error(X), self._naming_gaps(X):
             return check_array(
                 columns, accept_sparse="csr", dtype=self.dtype, order="C", ensure_all_finite=finite, input_name="X"
             )
+
+    @contextmanager
+    def _naming_gaps(self, X: Features) -> Iterator[None]:
+        """Name the columns of a frame to fill in an error about missing values, which the estimator refuses."""
+        try:
+            yield
+        except ValueError as e:
+            if self.division is None or not is_frame(X) or not any(words in str(e) for words in OF_GAPS):
+                raise
+            refused = without_imputed(X, self.division.whole)
+            with as_data_error(refused, by_column=len(refused.columns) < len(X.columns)):
+                raise
 
     def around(self, trained: Estimator) -> Estimator:
         """Return the user's estimator with a trained tail."""

@@ -58,6 +58,9 @@ _FOR_MISSING_TRUTHS = (
 #: without words.
 _NO_TEXT, _NO_DOCUMENT, _NO_VOCABULARY = "has no attribute 'lower'", "is an invalid document", "empty vocabulary"
 
+#: Parts of the messages about missing values in the rows.
+OF_GAPS = ("X contains NaN", _NO_DOCUMENT)
+
 #: The messages of numpy and pandas about a value that is no number.
 _NO_NUMBER = re.compile(r"float\(\) argument must be|DType|Cannot cast|setting an array element")
 
@@ -90,10 +93,10 @@ _REMEDIES = {
     "Specifying the columns using strings": " Pass a frame with them: pandas.DataFrame(X, columns=[...]).",
     "X does not contain any features": ". A row of a frame is frame.iloc[[0]], with two pairs of brackets.",
     "raw text documents expected": " Pass a list of strings, also for a single text: ['...'].",
-    _NO_DOCUMENT: " Replace missing texts by empty ones, for example with X.fillna('').",
     "y should be a 1d array": (
         " A column of it is y[:, 0]. For several targets, pass MultiOutputRegressor(model), which has one per target."
     ),
+    _NO_DOCUMENT: " Replace missing texts by empty ones: [text if isinstance(text, str) else '' for text in X].",
     "'float' object has no attribute 'lower'": _FOR_MISSING_DOCUMENTS,
     "'NoneType' object has no attribute 'lower'": _FOR_MISSING_DOCUMENTS,
     _NO_TEXT: (
@@ -216,8 +219,8 @@ def _with_remedy(message: str, X: Any, *, of_onnx: bool, by_column: bool) -> str
         message = message.partition("\nReshape your")[0].partition(" Pass a DataFrame")[0]
     if "got 1D array instead" in message and hasattr(X, "to_frame"):  # of polars
         return "X is a Series. Pass a frame: X.to_frame() for a column."
-    if _NO_DOCUMENT in message and not hasattr(X, "fillna"):
-        remedy = " Replace missing texts by empty ones: [text if isinstance(text, str) else '' for text in X]."
+    if _NO_DOCUMENT in message and hasattr(X, "fillna"):
+        remedy = _for_missing_documents(X)
     if is_frame(X) and _NO_VOCABULARY in message:
         remedy = f". {of_names(X)}"
     if _NO_TEXT in message and not is_of_objects(X) and (hasattr(X, "toarray") or isinstance(X, np.ndarray)):
@@ -229,6 +232,12 @@ def _with_remedy(message: str, X: Any, *, of_onnx: bool, by_column: bool) -> str
     found = re.sub(r"np\.\w+\((.*?)\)", r"\1", _TAIL.sub("", message)).replace("np.nan", "NaN")
     begins_a_sentence = remedy[:1] == " " and remedy[1:2].isupper() and found[-1:].isalnum()
     return (found.removesuffix(".") if remedy.startswith(".") else found) + ("." if begins_a_sentence else "") + remedy
+
+
+def _for_missing_documents(X: Any) -> str:
+    """Return the remedy for NaN among texts in a Series, or in columns of a frame."""
+    texts = [f"{name!r}: ''" for name in text_columns(X) if X[name].isna().any()]
+    return f" Replace missing texts by empty ones: X.fillna({'{' + ', '.join(texts) + '}' if texts else repr('')})."
 
 
 def _columns_with_gaps(X: Any) -> list[Any]:

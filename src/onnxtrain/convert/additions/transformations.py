@@ -157,13 +157,14 @@ def _inverse_power(node: Callable[..., str], transformer: PowerTransformer, t: s
         \qquad y = (\lambda t + 1)^{1 / \lambda}
     """
 
-    def root(x: str, exponents: np.ndarray) -> str:
-        return node("Pow", node("Add", node("Mul", x, exponents), _ONE), 1 / exponents)
+    def root(x: str, exponents: str) -> str:
+        return node("Pow", node("Add", node("Mul", x, exponents), _ONE), node("Div", _ONE, exponents))
 
-    exponents = transformer.lambdas_
+    exponents = node("Identity", transformer.lambdas_)  # the attribute, which keeps its float64 digits
     if transformer.method == "box-cox":
         return root(t, exponents)
-    return node("Sub", root(node("Relu", t), exponents), root(node("Relu", node("Neg", t)), 2 - exponents))
+    others = node("Sub", 2 * _ONE, exponents)
+    return node("Sub", root(node("Relu", t), exponents), root(node("Relu", node("Neg", t)), others))
 
 
 def _inverse(transformer: BaseEstimator) -> Iterator[tuple[str, np.ndarray | None]]:
