@@ -21,6 +21,7 @@ from onnxtrain.registry import did_you_mean
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
 
 #: For each parameter, the names that other libraries give it.
 _SYNONYMS = {
@@ -246,6 +247,28 @@ class NamesItsParameters:
         if twice := [name for name in signature.names[: len(args)] if name in kwargs]:
             raise ArgumentTypeError(f"{cls.__name__} got {twice[0]} twice, by position and by name. Leave one out.")
         return super().__new__(cls)
+
+
+def called_as(example: str) -> Callable[[type[T]], type[T]]:
+    """Make a constructor call without a required argument raise an error with an example of a call.
+
+    The constructor is replaced, because ``__new__`` is also called without arguments, to copy and to unpickle.
+    """
+
+    def decorate(cls: type[T]) -> type[T]:
+        init: Callable[..., None] = cls.__init__
+        signature = _Signature.of(init)
+
+        @wraps(init)
+        def checked(self: T, *args: Any, **kwargs: Any) -> None:
+            if missing := signature.missing(len(args), kwargs):
+                raise ArgumentTypeError(f"{cls.__name__} requires {' and '.join(missing)}: {example}.")
+            init(self, *args, **kwargs)
+
+        cls.__init__ = checked  # type: ignore[assignment, method-assign]
+        return cls
+
+    return decorate
 
 
 class SetsItsParameters(NamesItsParameters):

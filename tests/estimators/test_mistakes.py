@@ -1332,6 +1332,8 @@ FURTHER_CALLS = [
     (lambda _: R(X).fit(X, y), ParameterError, "got ndarray. Pass rows to fit: OrtGradientRegressor().fit(X, y)."),
     (lambda _: C(TABLE).fit(X, y), ParameterError, "Pass rows to fit: OrtGradientClassifier().fit(X, y)."),
     # optimizers and losses of one's own
+    (lambda _: Proximal(), ArgumentTypeError, "Proximal requires optimizer: Proximal(SGD())."),
+    (lambda _: rows.Parts(), ArgumentTypeError, "Parts requires source: Parts(from_files(paths, read))."),
     (lambda _: Proximal(SGD), OptimizerError, "Proximal expects an optimizer, as in Proximal(SGD()), got <class"),
     (lambda _: Proximal(3), OptimizerError, "Proximal expects an optimizer, as in Proximal(SGD()), got 3."),
     (
@@ -1373,6 +1375,23 @@ FURTHER_CALLS = [
         "The name of a gradient rule must be a string, got 3.",
     ),
     (lambda _: onnxtrain.no_gradient(), ParameterError, "A gradient rule must be registered under a name"),
+    (
+        lambda _: onnxtrain.gradient_rule("gelu")(len),
+        ParameterError,
+        "The domain 'ai.onnx' has no operator 'gelu'. Did you mean 'Gelu'?",
+    ),
+    (
+        lambda _: onnxtrain.gradient_rule("Scalar", domain="ai.onnx.ml")(len),
+        ParameterError,
+        "The domain 'ai.onnx.ml' has no operator 'Scalar'. Did you mean 'Scaler'?",
+    ),
+    (lambda _: onnxtrain.no_gradient("ZipMap"), ParameterError, "no operator 'ZipMap'. Pass domain='ai.onnx.ml'."),
+    (lambda _: onnxtrain.no_gradient("FusedMatMul"), ParameterError, "'FusedMatMul'. Pass domain='com.microsoft'."),
+    (
+        lambda _: onnxtrain.no_gradient("Zqzqzq"),
+        ParameterError,
+        "Pass the domain of an operator of your own: domain='my.domain'.",
+    ),
     (lambda _: onnxtrain.converter(KMeans)(3), ParameterError, "The converter of KMeans must be a function, got 3."),
     # files
     (lambda _: R(LINE.SerializeToString()[:60]).fit(X, y), ModelError, "or is truncated. Compare its size with"),

@@ -8,7 +8,7 @@ broadcasting, accumulates contributions and drops gradients that are not needed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -16,10 +16,10 @@ import onnx
 import onnx_ir as ir
 
 from onnxtrain.arguments import lists_its_arguments
-from onnxtrain.errors import GradientError
+from onnxtrain.errors import GradientError, ParameterError
 from onnxtrain.graph import operator_name
 from onnxtrain.graph.fused import FUSED
-from onnxtrain.registry import Registry
+from onnxtrain.registry import Registry, did_you_mean, is_of_package
 
 Gradient: TypeAlias = "ir.Value | None"
 Rule: TypeAlias = Callable[..., "Gradient | tuple[Gradient, ...] | list[Gradient]"]
@@ -71,7 +71,8 @@ def gradient_rule(
     Raises
     ------
     ParameterError
-        The operator already has a rule or is declared non-differentiable.
+        The operator already has a rule or is declared non-differentiable; or ONNX defines the domain, but no operator
+        of this name in it.
 
     Examples
     --------
@@ -84,6 +85,8 @@ def gradient_rule(
     RULES.check_names(op_types)
 
     def decorate(rule: Rule) -> Rule:
+        if not is_of_package(rule):  # the rules here include operators that are newer than the oldest supported onnx
+            _check_operators(op_types, domain)
         keys = (operator_name(name, domain) for name in op_types)
         RULES.register(*keys, override=override, definition=rule)(Derivative(rule, broadcast, flat))
         return rule
@@ -111,7 +114,8 @@ def no_gradient(*op_types: str, domain: str = "", override: bool = False) -> Non
     Raises
     ------
     ParameterError
-        The operator already has a rule or is declared non-differentiable.
+        The operator already has a rule or is declared non-differentiable; or ONNX defines the domain, but no operator
+        of this name in it.
 
     Examples
     --------
@@ -121,8 +125,31 @@ def no_gradient(*op_types: str, domain: str = "", override: bool = False) -> Non
         ...
     onnxtrain.errors.ParameterError: ...Relu...
     """
+    RULES.check_names(op_types)
+    _check_operators(op_types, domain)
     keys = (operator_name(name, domain) for name in op_types)
     RULES.register(*keys, override=override)(Derivative(None))
+
+
+def _check_operators(op_types: Sequence[str], domain: str) -> None:
+    """Raise if ONNX defines a domain, but not one of these operators in it: no node could use the registration."""
+    domain = "" if domain == "ai.onnx" else domain
+    unknown = [name for name in op_types if not onnx.defs.has(name, domain)]
+    if not unknown:
+        return
+    places: dict[str, set[str]] = {}
+    for schema in onnx.defs.get_all_schemas_with_history():
+        places.setdefault(schema.domain, set()).add(schema.name)
+    known = places.get(domain)
+    wrong = next((name for name in unknown if known and name not in known), None)
+    if wrong is None:
+        return
+    fused, _, _ = next((key for key in FUSED.op_types if key.endswith(f":{wrong}")), "").rpartition(":")
+    other = fused or next((place for place, names in places.items() if wrong in names), None)
+    near = did_you_mean(wrong, known or ()).partition("Known")[0].rstrip()
+    hint = f"Pass domain={other!r}." if other is not None else near
+    hint = hint or "Pass the domain of an operator of your own: domain='my.domain'."
+    raise ParameterError(f"The domain {domain or 'ai.onnx'!r} has no operator {wrong!r}. {hint}")
 
 
 def derivative_of(node: ir.Node) -> Derivative | None:

@@ -8,11 +8,13 @@ from typing import Any
 
 import onnx_ir as ir
 
+from onnxtrain.arguments import called_as
 from onnxtrain.errors import OptimizerError
 from onnxtrain.graph import Op
 from onnxtrain.optim.base import ON_ARRAYS, Optimizer, Scalar, Slots, Updated
 
 
+@called_as("Proximal(SGD())")
 @dataclass(frozen=True)
 class Proximal(Optimizer):
     r"""An optimizer with a proximal step for the l1 penalty: weights become exactly zero.

@@ -10,7 +10,7 @@ from numbers import Integral
 from types import FunctionType
 from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar, runtime_checkable
 
-from onnxtrain.arguments import NamesItsParameters
+from onnxtrain.arguments import NamesItsParameters, called_as
 from onnxtrain.errors import ArgumentTypeError, DataError, ParameterError, unquoted
 from onnxtrain.rows.lazy import check_computed, in_memory
 
@@ -99,6 +99,7 @@ class NoArray:
         )
 
 
+@called_as("Parts(from_files(paths, read))")
 @dataclass(frozen=True)
 class Parts(NamesItsParameters, NoArray):
     """How a fit goes through rows in parts.
