@@ -8,6 +8,7 @@ import onnxruntime
 import pytest
 from onnx.parser import parse_model
 
+from onnxtrain import OrtGradientRegressor, trainable_weights
 from onnxtrain import graph as graphs
 from onnxtrain.errors import DataError, ModelError, WeightError
 from onnxtrain.grad_helper import DerivativeOptions, gradients, onnx_derivative, random_feed
@@ -240,12 +241,58 @@ def test_a_quantized_weight_is_named():
         onnx_derivative(onx, weights=["W"])
 
 
-def test_a_sparse_initializer_is_named():
-    onx = parse_model("""<ir_version: 8, opset_import: ["" : 15]> m (float[3] X) => (float[3] Y) { Y = Add(X, W) }""")
-    values = onnx.helper.make_tensor("W", onnx.TensorProto.FLOAT, [1], [2.0])
-    indices = onnx.helper.make_tensor("at", onnx.TensorProto.INT64, [1], [1])
-    onx.graph.sparse_initializer.append(onnx.helper.make_sparse_tensor(values, indices, [3]))
-    with pytest.raises(ModelError, match=r"initializer 'W' is sparse"):
+def with_sparse(at, values=(2.0, 3.0, 4.0), dims=(3, 2)):
+    """Return a network whose weight W is sparse, at indices that are flat or one per axis."""
+    onx = parse_model("""<ir_version: 8, opset_import: ["" : 15]> m (float[N,3] X) => (float[N,2] Y) <float[2,2] V = {1, 2, 3, 4}>
+        { Z = MatMul(X, W)  T = Tanh(Z)  Y = MatMul(T, V) }""")
+    values = onnx.numpy_helper.from_array(np.array(values, np.float32), "W")
+    onx.graph.sparse_initializer.append(
+        onnx.helper.make_sparse_tensor(values, onnx.numpy_helper.from_array(np.array(at), "at"), dims)
+    )
+    return onx
+
+
+@pytest.mark.parametrize("at", [[0, 3, 4], [[0, 0], [1, 1], [2, 0]]], ids=["flat", "by axis"])
+def test_a_sparse_initializer_is_a_dense_buffer(at):
+    dense = with_sparse(at)
+    dense.graph.ClearField("sparse_initializer")
+    array = np.array([[2, 0], [0, 3], [4, 0]], np.float32)
+    dense.graph.initializer.append(onnx.numpy_helper.from_array(array, "W"))
+    x, dy = np.eye(3, dtype=np.float32), np.ones((3, 2), np.float32)
+    feeds = {"X": x, "W": array, "V": np.array([[1, 2], [3, 4]], np.float32), "Y_grad": dy}
+    sparse, expected = (
+        onnxruntime.InferenceSession(onnx_derivative(onx, ["V", "W"]).SerializeToString()).run(None, feeds)
+        for onx in (with_sparse(at), dense)
+    )
+    for a, b in zip(sparse, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert [(w.name, w.kind) for w in trainable_weights(with_sparse(at))] == [("V", "weight"), ("W", "buffer")]
+    model = OrtGradientRegressor(with_sparse(at), max_iter=1).fit(x, dy)
+    assert list(model.weights_) == ["V"]
+    assert model.get_trained_onnx().graph.sparse_initializer[0].values.name == "W"
+
+
+@pytest.mark.parametrize(
+    "sparse, words",
+    {
+        "after the end": (with_sparse([0, 3, 6]), "out of bounds"),
+        "negative": (with_sparse([[0, 0], [1, 1], [-1, 0]]), "indices that do not fit its 2 dimensions"),
+        "of one axis": (with_sparse([[0], [1], [2]]), "indices that do not fit its 2 dimensions"),
+        "too few values": (with_sparse([0, 3, 4], (1.0, 2.0)), "could not be broadcast"),
+        "terabytes": (with_sparse([0, 3, 4], dims=(2**20, 2**20)), "has 1,099,511,627,776 elements, too many"),
+    }.values(),
+)
+def test_a_sparse_initializer_that_is_damaged(sparse, words):
+    with pytest.raises(ModelError, match=words):
+        onnx_derivative(sparse)
+
+
+def test_a_sparse_initializer_of_a_body_is_named():
+    onx = parse_model("""<ir_version: 8, opset_import: ["" : 15]> m (float[N,3] X, bool c) => (float[N,2] Y)
+        { Y = If (c) <then_branch = t () => (float[N,2] a) { a = MatMul(X, W) }, else_branch = e () => (float[N,2] b) { b = MatMul(X, W) }> }""")
+    for attribute in onx.graph.node[0].attribute:
+        attribute.g.sparse_initializer.extend(with_sparse([0, 3, 4]).graph.sparse_initializer)
+    with pytest.raises(ModelError, match=r"initializer 'W' of a body is sparse"):
         onnx_derivative(onx)
 
 

@@ -29,6 +29,7 @@ from onnxtrain.graph.normalize import (
     drop_unused_statistics,
     inline_functions,
     leave_out_defaults,
+    make_dense,
     name_dimensions,
     name_domains,
     normalized,
@@ -38,7 +39,7 @@ from onnxtrain.graph.normalize import (
     without_maps,
 )
 from onnxtrain.graph.opset import convert_opset
-from onnxtrain.graph.query import assign, copy_of, dimensions, holds_graphs, nodes_in, opset_of
+from onnxtrain.graph.query import assign, bodies_of, copy_of, dimensions, holds_graphs, nodes_in, opset_of
 from onnxtrain.opsets import OPSET
 from onnxtrain.registry import did_you_mean
 
@@ -252,7 +253,8 @@ def is_model(data: bytes) -> bool:
 def load(onx: ModelLike) -> ir.Model:
     """Return a private copy of a model for changes.
 
-    Model-local functions are inlined. The opset of ai.onnx is converted to :data:`OPSET` if possible; a newer graph
+    Model-local functions are inlined. Sparse initializers become dense, and buffers: their zeros are part of the model,
+    and training would fill them. The opset of ai.onnx is converted to :data:`OPSET` if possible; a newer graph
     that needs its opset keeps it. Unnamed dimensions of the inputs get names, so that equal unknown dimensions are
     recognised later. Every value gets a type and a shape. Outputs that are maps or sequences (ZipMap) are removed, see
     :func:`with_maps_of`.
@@ -268,6 +270,7 @@ def load(onx: ModelLike) -> ir.Model:
     _refuse_sparse(proto)
     _refuse_layouts(proto)
     with as_model_error("The model cannot be read"):
+        sparse = make_dense(proto.graph)
         proto = inline_functions(proto)
         name_dimensions(proto.graph)
         _declare_passed_on(proto.graph)
@@ -283,6 +286,8 @@ def load(onx: ModelLike) -> ir.Model:
         model = infer(proto)
         while _spelled_out(model) or take_known_branches(model):
             model = infer(_without_inferred(ir.to_proto(model)))
+        for name in sparse & model.graph.initializers.keys():
+            model.graph.initializers[name].metadata_props[BUFFER] = "sparse"
         return model
 
 
@@ -352,10 +357,15 @@ def _refuse_newer(proto: onnx.ModelProto) -> None:
 
 
 def _refuse_sparse(proto: onnx.ModelProto) -> None:
-    found = [f"initializer {tensor.values.name!r}" for tensor in proto.graph.sparse_initializer]
-    for part in (proto.graph, *proto.functions):
-        nodes = [node for node in nodes_in(part.node) if any(a.name == "sparse_value" for a in node.attribute)]
-        found += [f"constant {', '.join(node.output)!r}" for node in nodes]
+    """Raise for sparse constants and sparse initializers of bodies, which are not made dense."""
+    nodes = [node for part in (proto.graph, *proto.functions) for node in nodes_in(part.node)]
+    found = [
+        f"constant {', '.join(node.output)!r}"
+        for node in nodes
+        if any(a.name == "sparse_value" for a in node.attribute)
+    ]
+    bodies = [body for node in nodes for body in bodies_of(node)]
+    found += [f"initializer {tensor.values.name!r} of a body" for body in bodies for tensor in body.sparse_initializer]
     if found:
         raise ModelError(
             f"The {found[0]} is sparse: it cannot be trained or differentiated. Store it as a dense tensor."

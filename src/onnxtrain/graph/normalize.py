@@ -42,8 +42,33 @@ from onnxtrain.graph.query import (
     values_in,
 )
 
+#: The largest number of elements of sparse initializers made dense, all together: a small file could fill the memory.
+_MOST_DENSE = 2**27
+
 #: The longest Range that is computed: as many axes as a tensor may have.
 _FEW = 64
+
+
+def make_dense(graph: onnx.GraphProto) -> set[str]:
+    """Turn the sparse initializers of a graph into dense ones, in place, and return their names.
+
+    onnxruntime writes them for weights with many zeros. The positions of their values are flat or one index per axis.
+    """
+    sizes = {sparse.values.name: math.prod(sparse.dims) for sparse in graph.sparse_initializer}
+    if sum(sizes.values()) > _MOST_DENSE:
+        name = max(sizes, key=sizes.__getitem__)
+        raise ModelError(f"The sparse initializer {name!r} has {sizes[name]:,} elements, too many for a dense tensor.")
+    for sparse in graph.sparse_initializer:
+        name, values = sparse.values.name, onnx.numpy_helper.to_array(sparse.values)
+        at, dims = onnx.numpy_helper.to_array(sparse.indices), tuple(sparse.dims)
+        places = tuple(at.T) if at.ndim > 1 else np.unravel_index(at, dims)
+        if values.ndim != 1 or len(places) != len(dims) or (at < 0).any():
+            raise ModelError(f"The sparse initializer {name!r} has indices that do not fit its {len(dims)} dimensions.")
+        dense = np.zeros(dims, values.dtype)
+        dense[places] = values
+        graph.initializer.append(onnx.numpy_helper.from_array(dense, name))
+    graph.ClearField("sparse_initializer")
+    return set(sizes)
 
 
 def normalized(proto: onnx.ModelProto, messages: Iterable[Message]) -> onnx.ModelProto:
