@@ -8,6 +8,7 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import onnx
 import onnx.parser
+import onnxruntime
 import pytest
 from skl2onnx import to_onnx
 from sklearn.ensemble import GradientBoostingRegressor
@@ -124,6 +125,42 @@ def test_no_file_is_written_outside(location, folder):
     assert not (folder / "net.onnx").exists()
     write_model(model(), folder / "net.onnx", {"W": {"location": "own/out.bin"}})
     assert layout_of(folder / "net.onnx")["W"]["location"] == "own/out.bin"
+
+
+def with_places(folder, places):
+    """Write a network with the weights A, B and C whose bytes are at the given files and offsets; return its path."""
+    onx = model("a = MatMul(X, A) b = MatMul(X, B) t = Tanh(b) s = Add(a, t) u = MatMul(s, C) Y = Add(u, u)")
+    onx.metadata_props.add(key="space for the bytes of weights", value="0" * 2000)
+    del onx.graph.initializer[:]
+    for name, (location, offset) in places.items():
+        shape = (2, 2) if name == "C" else (3, 2)
+        w = onx.graph.initializer.add(name=name, data_type=onnx.TensorProto.FLOAT, dims=shape)
+        w.data_location = onnx.TensorProto.EXTERNAL
+        for key, value in (("location", location), ("offset", offset), ("length", 4 * np.prod(shape))):
+            w.external_data.add(key=key, value=str(value))
+    path = folder / "net.onnx"
+    (folder / "weights").write_bytes(np.arange(1, 40, dtype=np.float32).tobytes())
+    path.write_bytes(onx.SerializeToString())
+    return path
+
+
+#: The places of weights that no exporter writes, and the name of the file to which the trained model is written.
+PLACES = {
+    "one place": ({"A": ("weights", 0), "B": ("weights", 0), "C": ("weights", 24)}, "out.onnx"),
+    "in part": ({"A": ("weights", 0), "B": ("weights", 8), "C": ("weights", 4)}, "out.onnx"),
+    "in the model": ({"A": ("net.onnx", 600), "B": ("weights", 0), "C": ("weights", 24)}, "net.onnx"),
+    "another file": ({"A": ("weights", 0), "B": ("weights", 24), "C": ("weights", 48)}, "text"),
+}
+
+
+@pytest.mark.parametrize("places, target", PLACES.values(), ids=PLACES)
+def test_weights_are_written_apart(places, target, tmp_path):
+    path = with_places(tmp_path, places)
+    (tmp_path / "text").write_bytes(b"the location of something else")
+    trained = OrtGradientRegressor(path, max_iter=3, learning_rate=0.1, random_state=0).fit(X, X[:, :2])
+    trained.get_trained_onnx(path=tmp_path / target)
+    (found,) = onnxruntime.InferenceSession(tmp_path / target).run(None, {"X": X})
+    np.testing.assert_allclose(found, trained.predict(X), rtol=1e-5)
 
 
 # ------------------------------------------------------------------- odd graphs
@@ -249,6 +286,13 @@ ODD = {
     "text in a whole number": (
         changed(typed_as_text, nodes="A = Softmax <axis = 1> (X) Y = MatMul(A, W)"),
         "'axis' of Softmax .* must have type INT",
+    ),
+    "a Split into another number of parts": (  # onnxruntime would end the process
+        changed(
+            with_version(18),
+            nodes="A, B = Split <axis = 1, num_outputs = 3> (X) C = Concat <axis = 1> (A, B) Y = MatMul(C, W)",
+        ),
+        "num_outputs=3, but 2 outputs",
     ),
     "a wrong permutation": (model("A = Transpose <perm = [5, -9]> (X) Y = MatMul(A, W)"), "Invalid attribute perm"),
     "a weight of texts": (changed(with_texts), "MatMul .* takes no texts, but its input 'W' holds texts"),

@@ -12,6 +12,7 @@ from skl2onnx import to_onnx
 from sklearn.ensemble import RandomForestClassifier
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, trainable_weights
+from onnxtrain.convert.fixed_values import are_sines
 from onnxtrain.errors import WeightError
 
 rng = np.random.default_rng(0)
@@ -344,6 +345,11 @@ def of_row(row):
     if "ends" in nodes:
         onx.graph.initializer.append(numpy_helper.from_array(np.array([0, 0, 5, 5]), "ends"))
     return onx
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 0), (0, 2, 2)])
+def test_an_array_without_values_is_no_table_of_sines(shape):
+    assert not are_sines(np.zeros(shape))
 
 
 def test_leaves_of_two_classes_are_no_table_of_sines():

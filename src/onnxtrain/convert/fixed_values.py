@@ -31,7 +31,7 @@ def are_sines(array: np.ndarray) -> bool:
 
     The positions may lie in a grid, and the table may be shifted and scaled, as in PatchTST.
     """
-    if array.ndim < 2:
+    if array.ndim < 2 or not array.size:
         return False
     by_rows, by_columns = array.reshape(-1, array.shape[-1]), array.reshape(len(array), -1).T
     waves = array.ndim == 2 and (_are_waves_of_rows(by_rows) or _are_waves_of_rows(by_columns))

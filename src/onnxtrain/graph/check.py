@@ -345,6 +345,7 @@ def check_nodes(proto: onnx.ModelProto) -> None:
         if schema is not None:
             _check_arity(node, schema)
             _check_attributes(node, schema)
+            _check_split(node, schema)
             if not texts.isdisjoint(node.input):
                 _check_texts(node, schema, texts)
 
@@ -376,6 +377,15 @@ def _check_arity(node: onnx.NodeProto, schema: Any) -> None:
             )
     if "" in node.input:
         _check_left_out(node, schema)
+
+
+def _check_split(node: onnx.NodeProto, schema: Any) -> None:
+    """Raise if a Split states another number of outputs than it has: onnxruntime would end the process."""
+    stated = next((a.i for a in node.attribute if a.name == "num_outputs" and schema.name == "Split"), None)
+    if stated is not None and stated != len(node.output):
+        raise ModelError(
+            f"Split (node {node.name!r}) has num_outputs={stated}, but {len(node.output)} outputs. They must be equal."
+        )
 
 
 def _check_texts(node: onnx.NodeProto, schema: Any, texts: Container[str]) -> None:

@@ -8,6 +8,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, TypeAlias
 
@@ -67,6 +68,9 @@ Layout: TypeAlias = "Mapping[str, Mapping[str, str]]"
 #: The entries that locate external data; further entries describe the former file.
 _PLACE = ("location", "offset", "length")
 
+#: onnx recommends offsets at which a page of memory begins.
+_PAGE = 4096
+
 #: The number of bytes of a file that are searched at a time.
 _PIECE = 2**20
 
@@ -96,6 +100,7 @@ def write_model(onx: onnx.ModelProto, path: str | os.PathLike[str], layout: Layo
     """Write a model to a file, and the tensors of a layout to external files beside it.
 
     An existing external file of another model is kept; the new file's name is then prefixed with the name of the model.
+    Tensors whose bytes are in the model's file itself stay in the model.
 
     Raises
     ------
@@ -109,14 +114,16 @@ def write_model(onx: onnx.ModelProto, path: str | os.PathLike[str], layout: Layo
         refuse_outside(name, place["location"], os.fspath(path.parent))
     written = copy_of(onx)
     try:
-        own = {place["location"] for place in layout_of(path).values()} if path.is_file() else set()
-        content: dict[str, list[tuple[int, bytes]]] = {}
+        own = _files_of(path)
+        content: dict[str, list[_Part]] = {}
         for tensor in messages_in(written):
-            if isinstance(tensor, onnx.TensorProto) and tensor.name in layout:
-                _move_out(tensor, layout[tensor.name], path, own, content)
+            stated = layout.get(tensor.name) if isinstance(tensor, onnx.TensorProto) else None
+            if stated is not None and os.path.realpath(path.parent / stated["location"]) != str(path):
+                part = _move_out(tensor, stated, path, own)
+                content.setdefault(part.place["location"], []).append(part)
         for location, parts in content.items():
             (path.parent / location).parent.mkdir(parents=True, exist_ok=True)
-            _replace(path.parent / location, parts)
+            _replace(path.parent / location, _placed(parts))
         _replace(path, [(0, written.SerializeToString())])
     except OSError as e:
         raise FileError(f"The file {os.fspath(given)!r} cannot be written: {e.strerror or e}.{in_folder(given)}") from e
@@ -130,26 +137,71 @@ def in_folder(path: str | os.PathLike[str]) -> str:
     return f" Pass a file in it: {os.path.join(os.fspath(path), 'model.onnx')!r}." if os.path.isdir(path) else ""
 
 
-def _move_out(
-    tensor: onnx.TensorProto,
-    place: Mapping[str, str],
-    path: Path,
-    own: set[str],
-    content: dict[str, list[tuple[int, bytes]]],
-) -> None:
-    """Move the bytes of a tensor to the content of an external file, in place."""
+def _files_of(path: Path) -> set[str]:
+    """Return the external files of the model that will be replaced; none if the file is not a model."""
+    try:
+        return {place["location"] for place in layout_of(path).values() if "location" in place}
+    except Exception:  # there is no file, or protobuf's DecodeError, which moved between versions
+        return set()
+
+
+@dataclass
+class _Part:
+    """The bytes of a tensor in an external file, and where the tensor says that they are."""
+
+    tensor: onnx.TensorProto
+    place: dict[str, str]
+    offset: int
+    data: bytes
+
+    @property
+    def end(self) -> int:
+        """The offset after the last byte."""
+        return self.offset + len(self.data)
+
+    def differs(self, other: _Part) -> bool:
+        """Whether a byte of the file would have two values."""
+        first, end = max(self.offset, other.offset), min(self.end, other.end)
+        return first < end and (
+            self.data[first - self.offset : end - self.offset] != other.data[first - other.offset : end - other.offset]
+        )
+
+
+def _move_out(tensor: onnx.TensorProto, place: Mapping[str, str], path: Path, own: set[str]) -> _Part:
+    """Take the bytes of a tensor, in place, and return them with their place in an external file."""
     location = place["location"]
     if (path.parent / location).exists() and location not in own:
         location = os.path.join(os.path.dirname(location), f"{path.stem}.{os.path.basename(location)}")
     data = tensor.raw_data
     if not tensor.HasField("raw_data"):
         data = onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor)).raw_data
-    content.setdefault(location, []).append((int(place.get("offset", 0)), data))
     for field in ("raw_data", "float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
         tensor.ClearField(field)
     tensor.data_location = onnx.TensorProto.EXTERNAL
-    for key, value in {**place, "location": location}.items():
-        tensor.external_data.add(key=key, value=value)
+    return _Part(tensor, {**place, "location": location}, int(place.get("offset", 0)), data)
+
+
+def _placed(parts: list[_Part]) -> list[tuple[int, bytes]]:
+    """Write the places of the parts of a file to their tensors, and return the content of the file.
+
+    Tensors that shared bytes may differ after training; the later ones are then moved to the end of the file.
+    """
+    end, overlapping, moved = 0, list[_Part](), []
+    for part in sorted(parts, key=lambda part: part.offset):
+        overlapping = overlapping if part.offset < end else []
+        if any(part.differs(other) for other in overlapping):
+            moved.append(part)
+        else:
+            overlapping.append(part)
+            end = max(end, part.end)
+    for part in moved:
+        part.offset = -(-end // _PAGE) * _PAGE
+        part.place["offset"] = str(part.offset)
+        end = part.end
+    for part in parts:
+        for key, value in part.place.items():
+            part.tensor.external_data.add(key=key, value=value)
+    return [(part.offset, part.data) for part in parts]
 
 
 def _replace(path: Path, parts: list[tuple[int, bytes]]) -> None:
