@@ -2,6 +2,7 @@
 
 import decimal
 import importlib
+import json
 import sys
 
 import numpy as np
@@ -226,6 +227,31 @@ def with_other_bytes(folder, at):
     return folder
 
 
+def with_entry_of_pandas(folder, entry):
+    """A file whose schema has another entry of pandas, beside a sound one."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    table = pa.Table.from_pandas(B).replace_schema_metadata({b"pandas": entry})
+    pq.write_table(table, written(folder, a=A) / "b.parquet")
+    return folder
+
+
+def with_a_column_twice(folder):
+    """A file that has a column twice, beside a sound one."""
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    name = A.columns[0]
+    table = pa.Table.from_pandas(B).append_column(name, pa.array(B[name].to_numpy()))
+    pq.write_table(table, written(folder, a=A) / "b.parquet")
+    return folder
+
+
+def with_zarr_metadata(folder, **changes):
+    """An array of zarr whose metadata are changed."""
+    pytest.importorskip("zarr").create_array(str(folder / "X"), shape=(3, 2), dtype="f4")
+    path = folder / "X" / "zarr.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return folder / "X"
+
+
 def of_a_removed_file(folder):
     source = from_parquet(written(folder, a=A, b=B), label="y")
     (folder / "b.parquet").unlink()
@@ -315,6 +341,23 @@ REFUSED = {
     "damaged values": (
         lambda f: from_parquet(with_other_bytes(f, 4), label="y").read(0),
         DataError, r"a.parquet' cannot be read: .*Write it again\. Every epoch reads all files again",
+    ),
+    "an entry of pandas that is no JSON": (
+        lambda f: from_parquet(with_entry_of_pandas(f, b"{"), label="y"), DataError, "cannot be read: Expecting property name",
+    ),
+    "an entry of pandas that is a list": (
+        lambda f: from_parquet(with_entry_of_pandas(f, b"[1]"), label="y"),
+        DataError, r"cannot be read: the entry of pandas in the schema is \[1\]\. Write it again",
+    ),
+    "a column twice in one file": (
+        lambda f: from_parquet(with_a_column_twice(f), label="y", columns=[A.columns[0]]),
+        DataError, "b.parquet' has several columns 'a'. Write it with one column per name",
+    ),
+    "codecs that zarr does not read": (
+        lambda f: from_zarr(with_zarr_metadata(f, codecs=[[]])), DataError, "X' cannot be read: .*Write it again",
+    ),
+    "attributes that are a number": (
+        lambda f: from_zarr(with_zarr_metadata(f, attributes=1.5)), DataError, "X' cannot be read: .*Write it again",
     ),
     "a file that is gone": (
         lambda f: of_a_removed_file(f).read(1), FileError, r"There is no file .*b.parquet' any more. Every epoch reads all",

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from onnxtrain.arguments import lists_its_arguments
-from onnxtrain.errors import ArgumentTypeError, DataError, FileError
+from onnxtrain.errors import ArgumentTypeError, DataError, FileError, OnnxTrainError
 from onnxtrain.registry import did_you_mean
 from onnxtrain.rows import reading
 from onnxtrain.rows.parts import NoArray
@@ -172,8 +172,8 @@ def from_parquet(
     dataset = source if isinstance(source, ds.Dataset) else _dataset(ds, source)
     labels = [] if label is None else [label] if isinstance(label, str) else list(label)
     try:
-        index = (dataset.schema.pandas_metadata or {}).get("index_columns", [])  # the index of a frame
-    except ValueError as e:  # it is no JSON, or not UTF-8
+        index = _index_of(dataset.schema)
+    except ValueError as e:
         raise unreadable(str(source), e) from e
     rest = [name for name in dataset.schema.names if name not in (*labels, weight, *index)]
     chosen = rest if columns is None else [columns] if isinstance(columns, str) else list(columns)
@@ -185,14 +185,30 @@ def from_parquet(
             _check_files(ds, fragments, [*labels, *_some(weight), *chosen], dataset.schema if columns is None else None)
             schema = _schema_of_all(schema, fragments, [*labels, *_some(weight), *chosen])
         groups = [group for fragment in fragments for group in _groups(fragment)]
+    except OnnxTrainError:
+        raise
     except require("pyarrow", "pyarrow").ArrowInvalid as e:
         raise DataError(f"{e}. Leave the file out, or write it again.") from e
-    except (OSError, UnicodeDecodeError) as e:
+    except (OSError, ValueError) as e:
         raise unreadable(str(source), e) from e
     if not groups:
         raise DataError(f"There are no rows in {source!r}.")
     of_label = label if label is None or isinstance(label, str) else tuple(label)
     return ParquetRows(tuple(groups), schema, tuple(chosen), of_label, weight)
+
+
+def _index_of(schema: Any) -> list[Any]:
+    """Return the columns that held the index of a frame.
+
+    Raises
+    ------
+    ValueError
+        The entry of pandas is damaged: it is no JSON, not UTF-8, or no dictionary.
+    """
+    entry = schema.pandas_metadata or {}
+    if not isinstance(entry, dict):
+        raise ValueError(f"the entry of pandas in the schema is {entry!r:.80}")
+    return entry.get("index_columns", [])
 
 
 def _some(name: str | None) -> list[str]:
@@ -233,7 +249,9 @@ def _check_files(ds: Any, fragments: Sequence[Any], needed: Sequence[str], schem
                 "Use the same name in all files. If its values are missing in this file, pass "
                 "pyarrow.dataset.dataset(paths)."
             )
-        index = (fragment.physical_schema.pandas_metadata or {}).get("index_columns", [])
+        if twice := [name for name in needed if fragment.physical_schema.names.count(name) > 1]:
+            raise DataError(f"{fragment.path!r} has several columns {twice[0]!r}. Write it with one column per name.")
+        index = _index_of(fragment.physical_schema)
         if schema is not None and (more := [name for name in has.difference(schema.names) if name not in index]):
             raise DataError(
                 f"{fragment.path!r} has a column {min(more)!r}, but other files lack it. Pass the names of the feature "

@@ -100,6 +100,8 @@ def _opened(array: Any) -> Any:
         raise FileError(
             f"There is no zarr array {os.fspath(array)!r}. The path of an array in a group ends with its name.{reason}"
         ) from e
+    except Exception as e:  # whatever its readers of damaged metadata meet
+        raise unreadable(os.fspath(array), e) from e
 
 
 # ------------------------------------------------------------------- files
