@@ -350,6 +350,12 @@ CASES = {
         ),
         network("A = MatMul(X, l) B = Add(A, i) C = Tanh(B) D = MatMul(C, m) Y = Add(D, j)", l=W, m=W, i=V[0], j=V[0]),
     ),
+    "an intercept of the model beside two matrices": (
+        network(
+            "A = Gemm(X, W, b) B = Tanh(A) Y = Gemm(B, U, b)", modules={"A": "/Gemm", "Y": "/Gemm_1"}, b=ZEROS, W=W, U=U
+        ),
+        network("A = Gemm(X, W, b) B = Tanh(A) Y = Gemm(B, U, b)", b=ZEROS + 1e-30, W=W, U=U),
+    ),
     "an intercept of the model that is added twice": (
         network(
             "A = MatMul(X, W) B = Tanh(A) C = Add(B, b) D = Tanh(C) E = Add(b, D) Y = MatMul(E, U)",
@@ -724,6 +730,21 @@ LACKING = {
             **{"f.weight": W / 9, "onnx::MatMul_5": U / 9, "onnx::MatMul_6": V / 9},
         ),
         r"computed onnx::MatMul_5\. The file .*dynamo=True, optimize=False\), whose file says so",
+    ),
+    "a product of own code before an intercept of a layer": (
+        network(
+            'A = MatMul(X, "onnx::MatMul_5") B = Add(A, "f.bias") Y = MatMul(B, "onnx::MatMul_6")',
+            modules={"A": "/MatMul", "B": "/Add", "Y": "/g/MatMul"},
+            **{"f.bias": V[0], "onnx::MatMul_5": U, "onnx::MatMul_6": W},
+        ),
+        r"computed onnx::MatMul_5\. The file .*dynamo=True, optimize=False\), whose file says so",
+    ),
+    "a copy that has the name of a buffer": (
+        network(
+            'ema_weight = Identity("f.weight") A = MatMul(X, "f.weight") B = Tanh(A) Y = MatMul(B, ema_weight)',
+            **{"f.weight": W},
+        ),
+        r"^ema_weight may be buffers, .* set weights_to_train=\['-ema_weight'\]",
     ),
     "factors of peft": (
         of_dynamo(

@@ -21,7 +21,7 @@ from onnxtrain.convert.likely_buffers import (
     likely_buffers,
     unknown_names,
 )
-from onnxtrain.convert.merged import ambiguous_copies, begins_so
+from onnxtrain.convert.merged import ambiguous_copies, begins_so, owners_of_copies, separate_copies
 from onnxtrain.convert.padding import padding_rows
 from onnxtrain.convert.tied_weights import folded_from, is_computed
 
@@ -161,7 +161,7 @@ def _on_script(onx: onnx.ModelProto, module: Module, trained: Collection[str], o
         )
     found += _on_results(onx, {*trained}.difference(folded))
     if not module.held and not folded_from(onx):  # the dynamo exporter records buffers
-        found += _on_buffers(onx, trained, others)
+        found += _on_buffers(separate_copies(onx, owners_of_copies(onx)), trained, others)
     channels = {i.name for i in onx.graph.initializer if len(i.dims) > 2 and list(i.dims[-2:]) == [1, 1]}
     if scaled := [name for name in others if name in channels - {*trained} and _SCALED.fullmatch(name)]:
         found.append(

@@ -135,9 +135,12 @@ def _scope_of(node: onnx.NodeProto) -> str:
 
 
 def _is_linear_layer(found: _Graph, node: onnx.NodeProto, operators: set[str]) -> bool:
-    alone = bool(_scope_of(node)) and operators <= {"MatMul", "Add"}
+    name = _scope_of(node).rpartition("/")[2].rpartition(".")[2]
+    alone = bool(name) and operators <= {"MatMul", "Add"}
     sums = [n for n in found.readers[node.output[0]] if n.op_type == "Add"]
-    return alone or any(x in found.held and not is_computed(x) and x.endswith("bias") for n in sums for x in n.input)
+    biases = [x for n in sums for x in n.input if x in found.held and not is_computed(x) and x.endswith("bias")]
+    holders = {holder_of(x).rpartition(".")[2] for x in biases}
+    return alone or not holders.isdisjoint((name, re.sub(r"_\d+$", "", name)))  # a later call has a numeric suffix
 
 
 def _called_buffers(onx: onnx.ModelProto) -> set[str]:

@@ -224,7 +224,11 @@ def _separate_uses(model: ir.Model, value: ir.Value, names: set[str], calls: Map
     layers: dict[Any, ir.Value] = {}
     for node, i in uses:
         slot = 0 if node.op_type == "Add" else i
-        keys: list[Any] = [*_matrices_beside(node, i)] or [(_own_module(value, node, calls) or node, slot)]
+        scope, slash, _ = str(node.name).rpartition("/")
+        if slash and _is_in_scope(str(value.name), scope):
+            keys: list[Any] = [slot]
+        else:
+            keys = [*_matrices_beside(node, i)] or [(_first_call_of(value, node, calls) or node, slot)]
         own = next((layers[key] for key in keys if key in layers), None if layers else value)
         if own is None:
             own = _copied(model, value, graph.unique_name(str(value.name), names))
@@ -248,18 +252,21 @@ def _matrices_in_sum(value: ir.Value | None) -> list[ir.Value]:
     return [w for product in products if product is not None and (w := product.inputs[1]) is not None]
 
 
-def _own_module(value: ir.Value, node: ir.Node, calls: Mapping[str, str]) -> str | None:
-    """Return the module after which a parameter is named, if the node belongs to one of its calls.
+def _is_in_scope(parameter: str, scope: str) -> bool:
+    """Whether a parameter is named after the module of a scope.
 
-    The first call of l.norm has nodes such as /l/norm/Add, the next call /l/norm_1/Add; the code of the whole model has
-    nodes such as /Add. For a value that the exporter computed, return the node of the first call.
+    The first call of l.norm has the scope /l/norm, the next call /l/norm_1. The code of the whole model has an empty
+    scope.
     """
-    if is_computed(str(value.name)):
-        call, _, operation = str(node.name).rpartition("/")
-        return f"{calls[call]}/{operation}" if call in calls else None
-    stem, (scope, slash, _) = holder_of(str(value.name)), str(node.name).rpartition("/")
-    pattern = r"(_\d+)?\.".join(map(re.escape, stem.split("."))) + r"(_\d+)?"
-    return str(value.name) if slash and re.fullmatch(pattern if stem else "", _path_of(scope)) else None
+    names = filter(None, holder_of(parameter).split("."))
+    pattern = r"\.".join(rf"{re.escape(name)}(_\d+)?" for name in names)
+    return not is_computed(parameter) and re.fullmatch(pattern, _path_of(scope)) is not None
+
+
+def _first_call_of(value: ir.Value, node: ir.Node, calls: Mapping[str, str]) -> str | None:
+    """Return the node of the first call of a module, for a value that the exporter computed."""
+    call, _, operation = str(node.name).rpartition("/")
+    return f"{calls[call]}/{operation}" if is_computed(str(value.name)) and call in calls else None
 
 
 def _is_untrained(array: np.ndarray) -> bool:
