@@ -330,6 +330,7 @@ IN_NUMPY = [
     ),
     lambda t, p: p[:, :1] * t[:, 1:] + p[:, 0, None] - p[..., -1:] + p[:, ::-1],
     lambda t, p: (t > p).astype(float) + (p * 3).astype(int) + (t > p).sum(axis=1).reshape(-1, 1),
+    lambda t, p: (t - p).reshape(p.shape) + np.reshape(p * p, t.shape),
     lambda t, p: (p @ np.array([[1.0, 2.0], [3.0, 4.0]])) * np.reciprocal(2 + p * p),
 ]
 

@@ -276,9 +276,9 @@ class Operand(NDArrayOperatorsMixin):
         result: Any = self if low is None else np.maximum(self, low)
         return result if high is None else np.minimum(result, high)
 
-    def reshape(self, *shape: int | Sequence[int]) -> Operand:
-        """Return the operand in another shape; -1 is inferred."""
-        wanted = np.ravel(shape).tolist()
+    def reshape(self, *shape: int | ir.SymbolicDim | Sequence[int | ir.SymbolicDim]) -> Operand:
+        """Return the operand in another shape, as of another operand; -1 is inferred."""
+        wanted = [-1 if isinstance(d, ir.SymbolicDim) else d for d in np.ravel(np.array(shape, object)).tolist()]
         result = self._op.Reshape(self, wanted)
         if self.shape is not None and wanted.count(-1) == 1 and 0 not in wanted:
             result._value.shape = ir.Shape([_remaining(self.shape, wanted) if d == -1 else d for d in wanted])
