@@ -646,6 +646,41 @@ def test_what_a_loop_inserts_into_a_sequence(turn, join, rewritten):
     assert ("ConcatFromSequence" not in {node.op_type for node in found.graph.node}) == rewritten
 
 
+@pytest.mark.parametrize(
+    "shape, axis, rewritten",
+    [
+        ("N, 3", 0, True),
+        ("N, 3", -1, True),
+        ("N, M", 1, True),
+        ("N, M", 0, False),  # the lengths after this axis are unknown
+        ("N, M, 2", 1, True),
+        ("N, M, 2", 2, True),
+    ],
+)
+def test_tensors_of_variable_lengths_that_a_loop_inserts(shape, axis, rewritten):
+    onx = onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 21]> g (float[{shape}] X) => (float Y) <int64 three = {{3}}, float w = {{0.7}}> {{
+            empty = SequenceEmpty <dtype = 1> ()
+            S, last = Loop (three, , empty, X) <body = turn (int64 i, bool c, seq(float) before, float[{shape}] x)
+                => (bool d, seq(float) after, float[{shape}] next) {{
+                d = Identity(c)
+                u = Mul(x, w)
+                next = Tanh(u)
+                after = SequenceInsert(before, next)
+            }}>
+            Y = ConcatFromSequence <axis = {axis}> (S)
+        }}"""
+    )
+    onx.graph.output[0].type.tensor_type.ClearField("shape")
+    found = rewrite_model(onx)
+    assert ("ConcatFromSequence" not in {node.op_type for node in found.graph.node}) == rewritten
+    lengths = [{"N": 4, "M": 5}.get(length) or int(length) for length in shape.split(", ")]
+    rows = {"X": np.random.default_rng(0).normal(size=lengths).astype(np.float32)}
+    np.testing.assert_array_equal(run(found, rows)[0], run(onx, rows)[0])
+    if rewritten:
+        check_gradient(found, rows)
+
+
 def test_one_registers_a_rewriting_of_an_own_operator():
     @rewrite("of.a.user", "Twice")
     def twice(op, node):

@@ -9,6 +9,7 @@ from onnxtrain.graph import (
     Op,
     attribute,
     constant,
+    has_name,
     inner_builder,
     made_by,
     put_out,
@@ -49,8 +50,8 @@ def element_of_a_split(op, node):
 def joined_turns(op, node):
     """Join the tensors that a Loop inserts into a sequence, one per iteration, as in PyTorch's export of EmbeddingBag.
 
-    Tensors of one shape are stacked as an output of the Loop. Tensors of a known sequence, as from ``torch.stack``, are
-    concatenated.
+    Tensors of one shape are stacked as an output of the Loop; of their lengths, those after the axis along which they
+    are joined must be known. Tensors of a known sequence, as from ``torch.stack``, are concatenated.
     """
     (sequence,) = node.inputs
     if elements := _elements(sequence):
@@ -67,7 +68,7 @@ def joined_turns(op, node):
     lengths = [d if isinstance(d, int) else None for d in element.shape]
     new_axis = attribute(node, "new_axis", 0)
     axis = attribute(node, "axis") % (len(lengths) + new_axis)
-    if not new_axis and lengths[axis] != 1 and None in lengths:
+    if not new_axis and lengths[axis] != 1 and (not has_name(element.shape[axis]) or None in lengths[axis + 1 :]):
         return None  # a stack takes tensors of one shape, of which all but this axis are known to be equal
     stack = _stacked(op, loop, at)
     stack.type, stack.shape = element.type, ir.Shape([None, *lengths])
@@ -76,7 +77,7 @@ def joined_turns(op, node):
         return turns_there
     if lengths[axis] == 1:
         return op.Squeeze(turns_there, [axis + 1])
-    return op.Reshape(turns_there, [*lengths[:axis], -1, *lengths[axis + 1 :]])
+    return op.Reshape(turns_there, [*(d or 0 for d in lengths[:axis]), -1, *lengths[axis + 1 :]])  # 0: the same length
 
 
 @rewrite("", "OptionalGetElement")
