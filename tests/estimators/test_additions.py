@@ -29,7 +29,7 @@ from sklearn.model_selection import (
     RandomizedSearchCV,
     TunedThresholdClassifierCV,
 )
-from sklearn.multiclass import OneVsRestClassifier, OutputCodeClassifier
+from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier, OutputCodeClassifier
 from sklearn.multioutput import ClassifierChain, MultiOutputClassifier, MultiOutputRegressor, RegressorChain
 from sklearn.naive_bayes import ComplementNB, GaussianNB, MultinomialNB
 from sklearn.neighbors import (
@@ -46,6 +46,7 @@ from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR, NuSVC, NuSVR, OneClassSV
 from sklearn.tree import DecisionTreeClassifier
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load, save
+from onnxtrain.convert.check import chooses_by_scores
 from onnxtrain.errors import ConversionError, DataError, WeightError
 from onnxtrain.runtime.session import run
 
@@ -304,6 +305,34 @@ def test_probabilities_of_libsvm_that_choose_another_class_name_calibration():
     around = CalibratedClassifierCV(SVC(), ensemble=False).fit(WINE, KIND)
     start = trained(OrtGradientClassifier, around, WINE, KIND, max_iter=1, learning_rate=1e-30)
     close(start.predict_proba(WINE), around.predict_proba(WINE))
+
+
+NOISE = np.random.default_rng(3)
+NOISY = NOISE.normal(size=(300, 5))
+NOISY_KIND = np.digitize(NOISY[:, 0] + NOISY[:, 1] * NOISY[:, 2] + NOISE.normal(size=300), [-0.6, 0.6])
+NOISY_PAIR = np.column_stack([NOISY_KIND > 0, NOISY_KIND > 1]).astype(int)
+
+
+@pytest.mark.filterwarnings("ignore:.*probability.*:FutureWarning")
+@pytest.mark.parametrize(
+    "around, y",
+    [
+        (OneVsOneClassifier, NOISY_KIND),
+        (OneVsRestClassifier, NOISY_KIND),
+        (ClassifierChain, NOISY_PAIR),
+        (SelfTrainingClassifier, NOISY_PAIR[:, 0]),
+        (MultiOutputClassifier, NOISY_PAIR),
+    ],
+)
+def test_members_with_probabilities_of_libsvm_name_calibration(around, y):
+    fitted = around(SVC(probability=True, random_state=0)).fit(NOISY, y)
+    assert chooses_by_scores(make_pipeline(StandardScaler(), fitted))
+    with pytest.raises((ConversionError, UserWarning), match=r"Use CalibratedClassifierCV\(SVC\(\), ensemble=False\)"):
+        OrtGradientClassifier(fitted, max_iter=0).fit(NOISY, y)
+    again = around(CalibratedClassifierCV(SVC(), ensemble=False)).fit(NOISY, y)
+    assert not chooses_by_scores(again)
+    start = OrtGradientClassifier(again, max_iter=0).fit(NOISY, y)
+    np.testing.assert_array_equal(start.predict(NOISY), again.predict(NOISY))
 
 
 @pytest.mark.parametrize(

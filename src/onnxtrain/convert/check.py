@@ -12,13 +12,16 @@ import onnx
 from sklearn.base import BaseEstimator, is_classifier, is_outlier_detector, is_regressor
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.feature_selection import RFE, SelectorMixin
+from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
+from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor, RadiusNeighborsRegressor
 from sklearn.pipeline import Pipeline
+from sklearn.semi_supervised import SelfTrainingClassifier
 from sklearn.svm import SVC, NuSVC
 
 from onnxtrain.convert.columns import as_float32, as_float64, by_column, feeds_of, positional
 from onnxtrain.convert.compared_rows import COMPARED_ROWS, at_most, rows_between, some_rows
-from onnxtrain.convert.learned import find_trees, holds, holds_boosted, inside, remedy_of_exporter
+from onnxtrain.convert.learned import find_trees, holds, holds_boosted, inside, predictor_of, remedy_of_exporter
 from onnxtrain.convert.repairs import last_step
 from onnxtrain.convert.selection import Columns
 from onnxtrain.convert.sklearn import documentation
@@ -43,6 +46,9 @@ _ROWS_OF_TREES = 5000
 
 #: The difference that float32 may leave between two equal scores.
 _TIE = 1e-5
+
+#: Classifiers that predict by the predictions or scores of their members.
+_OF_MEMBERS = (ClassifierChain, MultiOutputClassifier, OneVsOneClassifier, OneVsRestClassifier)
 
 
 def compare(
@@ -367,10 +373,11 @@ def _compare_labels(
         differs = differs.any(axis=1)
     if np.any(differs):
         row = int(np.argmax(differs))
+        label, own = (np.asarray(labels[row]).tolist() for labels in (found, expected))
         raise ConversionError(
             f"The graph of {type(estimator).__name__} does not match the estimator: {name!r} differs from predict in "
-            f"{int(differs.sum())} of {len(differs)} rows. The first is row {row} with {found[row]!r}, expected "
-            f"{expected[row]!r}. {remedy_of_labels(estimator)}"
+            f"{int(differs.sum())} of {len(differs)} rows. The first is row {row} with {label!r}, expected {own!r}. "
+            f"{remedy_of_labels(estimator)}"
         )
 
 
@@ -419,6 +426,8 @@ def remedy_of(estimator: BaseEstimator) -> str:
             "If the nearest rows of a row are equally far, for example because they are equal, rounding decides which "
             "of them vote. Use RadiusNeighborsClassifier(radius, outlier_label='most_frequent'), where all of them do."
         )
+    if isinstance(predictor_of(estimator), OneVsOneClassifier) and is_approximate(estimator):
+        return remedy_of_labels(estimator)
     if holds(estimator, RadiusNeighborsRegressor):
         return (
             "For a row at exactly the radius, rounding decides whether it is a neighbor. Choose a radius that is not "
@@ -443,7 +452,7 @@ def remedy_of(estimator: BaseEstimator) -> str:
 def remedy_of_labels(estimator: BaseEstimator) -> str:
     """Return the likely cause, with its remedy, of a difference between the labels of a graph and an estimator."""
     for found in inside(estimator):
-        if isinstance(found, (SVC, NuSVC)) and hasattr(found, "predict_proba"):
+        if _is_libsvm(found):
             name = type(found).__name__
             return (
                 f"{name} predicts by its decision function. The probabilities, which libsvm fits to it, may choose "
@@ -475,11 +484,19 @@ def without_remedy(error: ConversionError, estimator: BaseEstimator) -> str:
 
 def is_approximate(estimator: BaseEstimator) -> bool:
     """Whether probabilities come from libsvm, whose pairwise coupling stops at an error of 0.005 / k."""
-    return any(isinstance(found, (SVC, NuSVC)) and hasattr(found, "predict_proba") for found in inside(estimator))
+    return any(_is_libsvm(found) for found in inside(estimator))
 
 
 def chooses_by_scores(estimator: BaseEstimator) -> bool:
-    """Whether an estimator is, or ends in, a machine of libsvm whose label is not that of its largest probability."""
-    last = last_step(estimator)
-    last = last_step(getattr(last, "best_estimator_", last))
-    return isinstance(last, (SVC, NuSVC)) and hasattr(last, "predict_proba")
+    """Whether an estimator predicts by libsvm, whose label need not be that of the largest probability."""
+    last = predictor_of(estimator)
+    if isinstance(last, _OF_MEMBERS):
+        return any(chooses_by_scores(member) for member in last.estimators_)
+    if isinstance(last, SelfTrainingClassifier):
+        return chooses_by_scores(last.estimator_)
+    return _is_libsvm(last)
+
+
+def _is_libsvm(estimator: BaseEstimator) -> bool:
+    """Whether an estimator is a support vector machine with probabilities."""
+    return isinstance(estimator, (SVC, NuSVC)) and hasattr(estimator, "predict_proba")

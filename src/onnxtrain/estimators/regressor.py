@@ -245,6 +245,8 @@ class OrtGradientRegressor(RegressorMixin, InspectableEstimator, ExportableEstim
     def score(self, X: ArrayLike | Parts, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None) -> float:
         """Return R², the coefficient of determination; with three or more axes, over all entries of y that are not NaN.
 
+        Of generalized linear models too, whose own score in scikit-learn is D²: ``to_sklearn().score(X, y)``.
+
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features), or rows in parts
