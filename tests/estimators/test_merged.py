@@ -10,7 +10,7 @@ import pytest
 
 from onnxtrain import OrtGradientRegressor
 from onnxtrain.convert.padding import padding_rows
-from onnxtrain.errors import ModelError
+from onnxtrain.errors import ModelError, WeightError
 from onnxtrain.runtime.session import run
 
 #: The warning of weights with short names, as in most networks here; a module may have such names for its buffers.
@@ -1121,6 +1121,13 @@ def test_a_table_that_is_read_at_constant_indices_is_no_embedding():
 def test_tables_of_every_type_have_a_row_for_padding(dtype):
     table = (W * np.array([[1], [0], [1]])).astype(dtype)
     assert padding_rows(network(READ, W=table, U=U)) == {"E": 1}
+
+
+def test_a_file_that_records_all_parameters_as_buffers_has_a_remedy():
+    operations = {"Y": ("", "matmul.default](args = (%X, %p_running_w))")}
+    onx = of_dynamo("Y = MatMul(X, running_w)", "running_w", operations, running_w=W)
+    with pytest.raises(WeightError, match=r"no parameters .* list these, as in weights_to_train=\['running_w'\]\.$"):
+        fitted(onx)
 
 
 def test_a_faulty_file_of_pytorch_has_a_remedy():

@@ -481,16 +481,21 @@ def choose_weights(model: TrainableModel, wanted: str | Sequence[str] | None, *,
 
 def _none_left(model: TrainableModel, wanted: object) -> str:
     """Return why no weight is left to train, and the remedy."""
-    if model.weights and wanted is not None:
-        some = ", ".join(list(model.weights)[:10])
-        return f"weights_to_train={wanted!r:.80} selects none of {some}. Name some of them."
+    some = [*model.weights][:10]
+    if some and wanted is not None:
+        return f"weights_to_train={wanted!r:.80} selects none of {', '.join(some)}. Name some of them."
     operators = {node.op_type for node in model.graph().graph.node}
     quantized = operators & {"DequantizeLinear", "MatMulInteger", "ConvInteger", "MatMulNBits"}
-    return "the model has no parameters between its inputs and its output. Name other weights in weights_to_train." + (
-        " Weights of a dynamically quantized model are integers. Quantize the original model in the QDQ format instead "
-        "(onnxruntime's quantize_static)."
-        if quantized
-        else ""
+    others = f"If PyTorch or Keras trains some of its buffers, list these, as in weights_to_train={some}."
+    return (
+        "the model has no parameters between its inputs and its output. "
+        + (others if some else "Name other weights in weights_to_train.")
+        + (
+            " Weights of a dynamically quantized model are integers. Quantize the original model in the QDQ format "
+            "instead (onnxruntime's quantize_static)."
+            if quantized
+            else ""
+        )
     )
 
 
