@@ -11,6 +11,11 @@ _COLUMN = r"(X\[[^\]]+\])"
 _POLARS = {
     rf"\({_COLUMN} - pandas\.Timestamp\([^)]*\)\)\.dt\.days": r"\1.dt.epoch('d')",
     rf"pandas\.to_numeric\({_COLUMN}, errors='coerce'\)": r"\1.cast(float, strict=False)",
+    rf"X\.drop\(columns=('[^']*')\)\.join\(pandas\.DataFrame\({_COLUMN}\.tolist\(\), index=X\.index\)"
+    r"\.add_prefix\(('[^']*')\)\)": (
+        r"X.drop(\1).hstack(polars.DataFrame(numpy.array(\2.to_list())).rename(lambda name: \3 + name)), or pass the "
+        r"array alone: numpy.array(\2.to_list())"
+    ),
     rf"pandas\.to_datetime\({_COLUMN}\)": r"\1.str.to_datetime()",
     r"\.astype\((\{|float|str)": r".cast(\1",
     r"\.str\.replace\(('[^']*'), '', regex=True\)": r".str.replace_all(\1, '')",

@@ -9,10 +9,13 @@ import pickle
 import re
 import subprocess
 import sys
+import tarfile
 import tempfile
 import warnings
+import zipfile
 from concurrent.futures import Future
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import ClassVar
 
 import joblib
@@ -44,6 +47,7 @@ from sklearn.linear_model import (
 )
 from sklearn.metrics import make_scorer, mean_absolute_error
 from sklearn.model_selection import GridSearchCV
+from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import (
@@ -2745,7 +2749,127 @@ OF_STRINGS = onnx.parser.parse_model(
 HALF_KNOWN = pd.DataFrame({"age": [1.0, np.nan] * 10, "n": np.arange(20.0)})
 IMPUTED = make_pipeline(make_column_transformer((SimpleImputer(), ["age"]), (StandardScaler(), ["n"])), Ridge())
 
+#: A column without values, and one of decimals.
+SCALED_LINE = make_pipeline(StandardScaler(), Ridge())
+NOTHING = pd.DataFrame({"area": [None], "rooms": [3.0]})
+PRICES = pd.DataFrame({"area": RENT, "price": [Decimal("1.50"), Decimal("2.50")] * 10})
+
+
+def archive(kind):
+    """Return the bytes of an archive that holds LINE as line.onnx."""
+    file = io.BytesIO()
+    if kind == "zip":
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("line.onnx", LINE.SerializeToString())
+    else:
+        with tarfile.open(fileobj=file, mode=f"w:{kind}") as archive:
+            found = tarfile.TarInfo("line.onnx")
+            found.size = len(LINE.SerializeToString())
+            archive.addfile(found, io.BytesIO(LINE.SerializeToString()))
+    return file.getvalue()
+
+
+def trained_in_its_callback(method, **params):
+    model = R(max_iter=3, **params)
+    model.fit(X, y, callback=lambda info: getattr(model, method)(X[:50], y[:50]) and None)
+
+
 FIFTH_HOUR = [
+    *(
+        (
+            lambda _, labelled=labelled: R().fit(X, y, X_val="rows.parquet", **labelled),
+            DataError,
+            "got 'rows.parquet'. Pass X_val=onnxtrain.rows.from_parquet('rows.parquet', label=...) without y_val; label",
+        )
+        for labelled in ({}, {"y_val": y})
+    ),
+    (
+        lambda _: R().fit(X, y, X_val=pathlib.Path("rows.csv"), y_val=y),
+        DataError,
+        "Read the file, for example with pandas.read_csv('rows.csv'), and pass its columns as X_val and y_val.",
+    ),
+    *(
+        (
+            lambda _, model=model: model.fit(X, y > 150),
+            DataError,
+            "For a single target, pass the estimator inside the MultiOutput one: model.estimator instead of model.",
+        )
+        for model in (R(MultiOutputRegressor(Ridge())), C(MultiOutputClassifier(LogisticRegression())))
+    ),
+    *(
+        (
+            lambda _, given=given: trained_in_its_callback(*given[:1], **given[1]),
+            ParameterError,
+            "after epoch 1. Train a copy of it, copy.deepcopy(model).partial_fit(X, y), or return None and call it",
+        )
+        for given in [("partial_fit", {}), ("fit", {}), ("fit", {"warm_start": True}), ("fit", {"solver": "lbfgs"})]
+    ),
+    *(
+        (
+            lambda _, part=part: R().fit(rows.from_files(["a"], lambda _: part)),
+            DataError,
+            "read('a') must return the tuple (X, y) or (X, y, sample_weight), got a list of 2. Leave out its brackets",
+        )
+        for part in ([TABLE[["area"]], TABLE.area], [X, y])
+    ),
+    (
+        lambda _: R().fit(rows.from_files(["a"], lambda _: (TABLE, "area"))),
+        DataError,
+        "got 'area'. For a column, return (X.drop(columns='area'), X['area']).",
+    ),
+    (
+        lambda _: R().fit(rows.from_files(["a"], lambda _: (pl.DataFrame(TABLE), "area"))),
+        DataError,
+        "got 'area'. For a column, return (X.drop('area'), X['area']).",
+    ),
+    (lambda _: R().fit(rows.from_files(["a"], lambda _: (X, "a.csv"))), DataError, "'a.csv'. Let it read that file."),
+    *(
+        (
+            lambda _, kind=kind: R(archive(kind)).fit(X, y),
+            ModelError,
+            "Unpack it with shutil.unpack_archive(path), and pass the model in it: 'line.onnx'.",
+        )
+        for kind in ("zip", "", "gz", "bz2", "xz")
+    ),
+    *(
+        (lambda _, start=start: R(start + bytes(600)).fit(X, y), ModelError, "It is compressed. Unpack it, for example")
+        for start in (b"\x1f\x8b", b"BZh", b"\xfd7zXZ")
+    ),
+    (
+        lambda _: R(Ridge()).fit(pd.DataFrame({"image": [b"\x89PNG"] * 20}), RENT),
+        DataError,
+        "X['image'] contains bytes, such as b'\\x89PNG', but the model takes numbers. They are images. Pass the pixels,",
+    ),
+    (
+        lambda _: R(LINE).fit([b"\0\1"] * 20, RENT),
+        DataError,
+        "Decode each into numbers, for example [numpy.frombuffer(data, numpy.float32) for data in X].",
+    ),
+    (
+        lambda _: R({"alpha": 1.0}).fit(X, y),
+        ParameterError,
+        "got dict. Of a search, pass the estimator with the best parameters: search.best_estimator_.",
+    ),
+    (
+        lambda _: R({"model": {"weight": X}, "epoch": 3}).fit(X, y),
+        ParameterError,
+        "got dict. Weights have no graph. Load them into their module",
+    ),
+    (
+        lambda _: R(make_pipeline(SimpleImputer(), OneHotEncoder(), Ridge())).fit(TABLE[["area", "town"]], RENT),
+        DataError,
+        "X contains strings in 'town'. Impute and encode them in a step of their own: make_column_transformer((make_",
+    ),
+    (
+        lambda _: R(Ridge()).fit(PRICES, RENT),
+        ConversionError,
+        "Ridge takes numeric columns, but X has numbers of type Decimal in 'price'. Pass X.astype({'price': float}).",
+    ),
+    (
+        lambda _: R(SCALED_LINE, max_iter=0).fit(TABLE[["area"]].assign(rooms=RENT), RENT).predict(NOTHING),
+        DataError,
+        "NaN in 'area'. It has no value at all. Fill it, X.fillna({'area': 0.0}).astype({'area': float}), or pass a model with an",
+    ),
     (lambda _: R().fit(y=y), ArgumentTypeError, "OrtGradientRegressor.fit requires X: fit(X, y)."),
     (
         lambda _: R(TWO_COLUMNS, inputs={"X": 1.0}).fit(X, y),

@@ -1,6 +1,7 @@
 """Mistakes in tables of pandas, polars and pyarrow, and the code for their library that the answers contain."""
 
 import re
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -16,6 +17,7 @@ from sklearn.utils.fixes import parse_version
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import ArgumentTypeError, ConversionError, DataError
+from onnxtrain.rows import from_zarr
 
 DAYS = pd.date_range("2020-01-01", periods=20)
 TABLE = pd.DataFrame({"area": np.arange(20.0), "town": ["Bern", "Ulm"] * 10})
@@ -92,6 +94,37 @@ def test_missing_values_of_polars():
     columns = make_column_transformer((OneHotEncoder(), ["town"]), remainder="passthrough")
     with pytest.raises(DataError, match=re.escape("X.with_columns(X['area'].fill_null(0.0))")):
         OrtGradientRegressor(make_pipeline(columns, LinearRegression())).fit(X, RENT)
+
+
+def test_lists_of_polars_become_columns_or_an_array():
+    X = pl.DataFrame({"c": np.ones((20, 3)).tolist(), "area": RENT})
+    code = "X.drop('c').hstack(polars.DataFrame(numpy.array(X['c'].to_list())).rename(lambda name: 'c_' + name))"
+    with pytest.raises(DataError, match=re.escape(f"{code}, or pass the array alone: numpy.array(X['c'].to_list()).")):
+        line().fit(X, RENT)
+    assert line().fit(eval(code, {"X": X, "polars": pl, "numpy": np}), RENT).n_features_in_ == 4
+
+
+def test_decimals_of_polars_are_no_strings():
+    X = pl.DataFrame({"area": RENT, "price": [Decimal("1.50")] * 20})
+    with pytest.raises(
+        ConversionError, match=re.escape("numbers of type Decimal in 'price'. Pass X.cast({'price': float})")
+    ):
+        OrtGradientRegressor(LinearRegression()).fit(X, RENT)
+    OrtGradientRegressor(LinearRegression(), max_iter=1).fit(X.cast({"price": float}), RENT)
+
+
+def test_a_dataset_of_a_closed_file(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "rows.h5", "w") as file:
+        file["X"] = TABLE[["area"]]
+        opened = file["X"]
+        fitted = line().fit(opened, RENT)
+    message = re.escape(
+        "is a dataset of an HDF5 file that is closed. Read the rows while it is open, file[name][:], or"
+    )
+    for call in (lambda: line().fit(opened, RENT), lambda: fitted.predict(opened), lambda: from_zarr(opened, RENT)):
+        with pytest.raises(DataError, match=f"X {message}"):
+            call()
 
 
 def test_a_column_of_polars_becomes_a_frame():

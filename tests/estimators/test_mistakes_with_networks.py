@@ -63,6 +63,12 @@ WRITER = onnx_model(
 TAGGER = onnx_model(
     "(float[n, t, 2] X) => (float[n, t, 3] Y) <float[2, 3] W = {1, 2, 3, 4, 5, 6}> { Y = MatMul(X, W) }"
 )
+#: Series of 7 steps.
+SERIES = onnx_model(
+    "(float[n, 7, 2] X) => (float[n, 2] Y) <float[14, 2] W = {"
+    + ", ".join(map(str, range(28)))
+    + "}> { f = Flatten(X) Y = MatMul(f, W) }"
+)
 PIXELS = onnx_model(
     "(float[n, 3, 8, 8] X) => (float[n, 2] Y) <float[3, 2] W = {1, 2, 3, 4, 5, 6}>"
     "{ p = GlobalAveragePool(X) f = Flatten(p) Y = MatMul(f, W) }"
@@ -451,6 +457,28 @@ CALLS = [
         lambda: C(SEGMENTS).fit(IMAGES, np.ones((20, 8, 8, 2))),
         DataError,
         "If the last axis of y holds channels, pass numpy.moveaxis(y, -1, 1); if classes, y.argmax(axis=-1).",
+    ),
+    (
+        lambda: C(SEGMENTS).fit(IMAGES, np.ones((20, 8, 8, 3))),
+        DataError,
+        "(the shape of the output). If y holds colors, one per class, number them: numpy.unique(y.reshape(-1, 3), axis=0,"
+        " return_inverse=True)[1].reshape(y.shape[:-1]).",
+    ),
+    (
+        lambda: C(SERIES).fit(np.ones((20, 9, 2)), PAIRS),
+        DataError,
+        "Axis 1 has length 9 instead of 7. Pass the 7 values that the model was trained on, for example the last, "
+        "X[:, -7:], or a model for 9.",
+    ),
+    (
+        lambda: C(SERIES).fit(np.ones((20, 7, 1)), PAIRS),
+        DataError,
+        "Axis 2 has length 1 instead of 2. Pass the 2 values that the model was trained on, or a model for 1.",
+    ),
+    (
+        lambda: C(SERIES).fit(np.ones((20, 9, 4)), PAIRS),
+        DataError,
+        "for example the last, X[:, -7:], or a model for 9. For images, resize them to 7 x 2.",
     ),
     (
         lambda: C(WRITER).fit(IDS, IDS[:, 1:]),

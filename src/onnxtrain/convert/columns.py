@@ -5,15 +5,18 @@ from __future__ import annotations
 import copy
 import datetime as dt
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from numbers import Number, Real
 from types import NoneType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import onnx
 from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import FeatureUnion, Pipeline
+
+T = TypeVar("T")
 
 
 def by_column(X: Any) -> bool:
@@ -30,13 +33,14 @@ def text_columns(X: Any) -> list[str]:
 
 
 def number_columns(X: Any) -> list[str]:
-    """Return the names of the columns of dtype object whose known values are all ints or floats."""
+    """Return the names of the columns of dtype object whose known values are all ints, floats or decimals."""
     return [str(name) for name, column in X.items() if _holds_numbers(column)] if by_column(X) else []
 
 
 def _holds_numbers(column: Any) -> bool:
     known = column[column.notna()] if column.dtype == object else ()
-    return len(known) > 0 and all(isinstance(value, Real) and not isinstance(value, bool) for value in known)
+    numbers = (isinstance(value, (Real, Decimal)) and not isinstance(value, bool) for value in known)
+    return len(known) > 0 and all(numbers)
 
 
 def date_columns(X: Any) -> dict[str, str]:
@@ -80,6 +84,12 @@ def object_columns(X: Any) -> dict[str, str]:
     first = {str(name): _first(column) for name, column in X.items() if not _days(name, column)}
     known = (str, bytes, Number, np.generic, NoneType)
     return {name: type(value).__name__ for name, value in first.items() if not isinstance(value, known)}
+
+
+def columns_of(kind: type[T], X: Any) -> dict[Any, T]:
+    """Return the columns whose first value has a type, each with this value."""
+    first = {name: _first(column) for name, column in X.items()} if by_column(X) else {}
+    return {name: value for name, value in first.items() if isinstance(value, kind)}
 
 
 def types_of_columns(X: Any) -> set[str]:

@@ -15,6 +15,7 @@ import threading
 import warnings
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -27,7 +28,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 
 from onnxtrain.convert.boosted import addition_of_boosted
-from onnxtrain.convert.columns import date_columns, input_types, number_columns, text_columns
+from onnxtrain.convert.columns import columns_of, date_columns, input_types, number_columns, text_columns
 from onnxtrain.convert.custom import CONVERTERS, OF_OURS, is_ours, options_of_kind
 from onnxtrain.convert.learned import inside, is_idle, library_of, paths, remedy_of_exporter, thawed
 from onnxtrain.convert.repairs import ADDITIONS, REPAIRS, SHAPES, Addition, last_step, repair_graph
@@ -160,6 +161,9 @@ def _columns_at_fault(X: Any) -> str:
             "make_column_transformer((OneHotEncoder(), [...]), remainder='passthrough'). Convert numbers stored as "
             f"strings with X.astype({{{columns[0]!r}: float}})."
         )
+    if decimals := columns_of(Decimal, X):
+        to_floats = ", ".join(f"{name!r}: float" for name in decimals)
+        return f"numbers of type Decimal in {', '.join(map(repr, decimals))}. Pass X.astype({{{to_floats}}})."
     if numbers := number_columns(X):
         return f"the dtype object for the numbers in {', '.join(map(repr, numbers))}. Pass X.infer_objects()."
     if dates := date_columns(X):

@@ -207,9 +207,9 @@ def predicted(model: tuple[Any, str, Callable[[np.ndarray], np.ndarray]], X: Any
     return local._predicted(X, output, read)
 
 
-def _started(workers: Workers, given: tuple[Any, Any, Any]) -> list[Any]:
-    """Return the partitions as futures, whose computation starts now."""
-    return workers.client.compute(partitions(*given))
+def _started(workers: Workers, given: tuple[Any, Any, Any], suffix: str = "") -> list[Any]:
+    """Return the partitions as futures, whose computation starts now; `suffix` ends the names in messages."""
+    return workers.client.compute(partitions(*given, suffix=suffix))
 
 
 def _encoder(local: OrtGradientEstimator, sample: Sample) -> OrtGradientEstimator:
@@ -233,7 +233,7 @@ def _validation(
         return None
     if X is None or y is None:
         raise DataError("X_val and y_val must be passed together, but one of them is missing.")
-    parts = _started(workers, given)
+    parts = _started(workers, given, "_val")
     if getattr(local, "class_weight", None) == "balanced":
         encoder = _encoder(local, Sample.of(workers, parts, classifies=True))
     try:

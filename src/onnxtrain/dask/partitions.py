@@ -24,7 +24,7 @@ def is_lazy(X: object) -> bool:
     return isinstance(X, da.Array) or (dask.is_dask_collection(X) and (is_dataframe_like(X) or is_series_like(X)))
 
 
-def partitions(X: Any, y: Any = None, sample_weight: Any = None) -> list[Any]:
+def partitions(X: Any, y: Any = None, sample_weight: Any = None, *, suffix: str = "") -> list[Any]:
     """Return the partitions of collections as delayed tuples ``(X, y, sample_weight)``.
 
     Parameters
@@ -33,6 +33,8 @@ def partitions(X: Any, y: Any = None, sample_weight: Any = None) -> list[Any]:
         The rows; chunks along other axes are merged.
     y, sample_weight : dask array or dask Series, optional
         Collections with the partitions of X; an array with known chunks is rechunked to them.
+    suffix : str
+        The end of the names of the arguments in messages, "_val" for a validation set.
 
     Raises
     ------
@@ -45,20 +47,34 @@ def partitions(X: Any, y: Any = None, sample_weight: Any = None) -> list[Any]:
     for name, column in columns.items():
         if column is not None and not is_lazy(column):
             raise ArgumentTypeError(
-                f"{name} must be a Dask array or frame, got {type(column).__name__}. For rows in the memory of one "
-                "process, use the estimators of onnxtrain itself, or dask.array.from_array to make a Dask array."
+                f"{name}{suffix} must be a Dask array or frame, got {type(column).__name__}. "
+                f"{_in_partitions(column, f'{name}{suffix}') if suffix else _ELSEWHERE}"
             )
     found = {name: _delayed(column, X) for name, column in columns.items() if column is not None}
     n_parts = len(found["X"])
     for name, parts in found.items():
         if len(parts) != n_parts:
             raise DataError(
-                f"{name} must have the same partitions as X, but has {len(parts)}, and X has {n_parts}. Arrays with "
-                "known chunks are aligned: call compute_chunk_sizes() of an array, or to_dask_array(lengths=True) of a "
-                "frame."
+                f"{name}{suffix} must have the same partitions as X{suffix}, but has {len(parts)}, and X{suffix} has "
+                f"{n_parts}. Arrays with known chunks are aligned: call compute_chunk_sizes() of an array, or "
+                "to_dask_array(lengths=True) of a frame."
             )
     rest = [found.get(name, [None] * n_parts) for name in ("y", "sample_weight")]
     return [dask.delayed(_part)(*part) for part in zip(found["X"], *rest, strict=True)]
+
+
+#: The remedy for rows that are not distributed.
+_ELSEWHERE = (
+    "For rows in the memory of one process, use the estimators of onnxtrain itself, or dask.array.from_array to make a "
+    "Dask array."
+)
+
+
+def _in_partitions(column: Any, name: str) -> str:
+    """Return the remedy for validation rows or targets in memory, beside rows of Dask."""
+    if hasattr(column, "iloc"):
+        return f"Pass dask.dataframe.from_pandas({name}, npartitions=1)."
+    return f"Pass dask.array.from_array({name})."
 
 
 def _part(X: Any, y: Any, sample_weight: Any) -> Part:

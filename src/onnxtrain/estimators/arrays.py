@@ -254,6 +254,8 @@ def _numbers(values: np.ndarray, dtype: np.dtype, name: str) -> np.ndarray:
         array = np.array(values.tolist()) if values.dtype == object else values
         return array if array.dtype.kind in "fiub" else values.astype(np.float64 if dtype.kind == "f" else np.int64)
     except (TypeError, ValueError) as e:
+        if (first := next(iter(values.ravel()), None)) and isinstance(first, bytes):
+            raise DataError(of_bytes(first, name)) from e
         texts = [str(v) for v in values.ravel()[:1] if isinstance(v, (str, os.PathLike))]
         if texts and (remedy := for_file(texts[0])):
             raise DataError(f"{name} contains names of files, such as {texts[0]!r:.80}.{remedy}") from e
@@ -288,6 +290,22 @@ _CONTENTS = {
 def for_file(text: str) -> str:
     """Return the remedy for a name of an image or a sound, or a message that ends with one; empty for other strings."""
     return next((remedy for end, remedy in _CONTENTS.items() if re.search(end, text.lower())), "")
+
+
+#: The first bytes of files of images: PNG, JPEG, GIF, WebP, BMP, TIFF.
+_IMAGES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM", b"II*\0", b"MM\0*")
+
+
+def of_bytes(value: bytes, name: str) -> str:
+    """Return the message about a column of bytes where the model takes numbers, with a way to decode them."""
+    remedy = f"Decode each into numbers, for example [numpy.frombuffer(data, numpy.float32) for data in {name}]."
+    if value.startswith(_IMAGES):
+        remedy = (
+            "They are images. Pass the pixels, in the size and scale of the model, for example numpy.stack([numpy."
+            "asarray(PIL.Image.open(io.BytesIO(data)).convert('RGB').resize((224, 224)), numpy.float32).transpose(2, "
+            f"0, 1) / 255 for data in numpy.ravel({name})])."
+        )
+    return f"{name} contains bytes, such as {value[:20]!r}, but the model takes numbers. {remedy}"
 
 
 #: Longformer marks tokens with global attention by 2.

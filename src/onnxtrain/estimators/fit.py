@@ -26,7 +26,15 @@ from onnxtrain.convert.head import head_weights
 from onnxtrain.convert.learned import inside, thawed
 from onnxtrain.convert.lookups import added_masks
 from onnxtrain.convert.model_inputs import Entrance
-from onnxtrain.errors import ArgumentTypeError, ConversionError, DataError, OnnxTrainError, WeightError, warn
+from onnxtrain.errors import (
+    ArgumentTypeError,
+    ConversionError,
+    DataError,
+    OnnxTrainError,
+    ParameterError,
+    WeightError,
+    warn,
+)
 from onnxtrain.estimators.agreement import check_start
 from onnxtrain.estimators.arrays import as_array, as_pandas, is_polars, not_nullable, warn_of_multiplied_mask
 from onnxtrain.estimators.cautions import (
@@ -156,7 +164,14 @@ def _of_user(
         shown = {name: w.view() for name, w in info.weights.items()}
         for w in shown.values():
             w.flags.writeable = False
-        return bool(callback(replace(info, weights=shown)))
+        epoch = state.epoch
+        stops = bool(callback(replace(info, weights=shown)))
+        if estimator._state is not state or state.epoch != epoch:
+            raise ParameterError(
+                f"callback called fit or partial_fit of the estimator that is being fitted, after epoch {info.epoch}. "
+                "Train a copy of it, copy.deepcopy(model).partial_fit(X, y), or return None and call it after fit."
+            )
+        return stops
 
     return [after_epoch]
 
@@ -229,6 +244,15 @@ def _validation_data(
             f"X_val must be an array or a frame, got {rows.X!r}. To hold out a part of the rows, set "
             "early_stopping=True and validation_fraction."
         )
+    if isinstance(rows.X, (str, os.PathLike)):
+        path = os.fspath(rows.X)
+        remedy = f"Read the file, for example with pandas.read_csv({path!r}), and pass its columns as X_val and y_val."
+        if path.endswith(".parquet"):
+            remedy = (
+                f"Pass X_val=onnxtrain.rows.from_parquet({path!r}, label=...) without y_val; label is the name of the "
+                "column of the targets."
+            )
+        raise DataError(f"X_val must be an array, a frame or rows in parts, got {path!r:.80}. {remedy}")
     if isinstance(rows.X, tuple) and rows.y is None:
         raise DataError(
             f"X_val is a tuple of {len(rows.X)}, but y_val is missing. Pass them one by one: fit(X, y, X_val=..., "

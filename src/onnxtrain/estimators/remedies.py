@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from onnxtrain.convert.columns import date_columns, object_columns, text_columns, types_of_columns
+from onnxtrain.convert.columns import columns_of, date_columns, object_columns, text_columns, types_of_columns
 from onnxtrain.errors import ArgumentTypeError, DataError, OnnxTrainError
-from onnxtrain.estimators.arrays import as_pandas, for_file
+from onnxtrain.estimators.arrays import as_pandas, for_file, of_bytes
 from onnxtrain.estimators.protocols import is_frame, is_of_objects
 
 _FOR_TEXT = (
@@ -44,11 +44,19 @@ _FOR_MISSING_NUMBERS = (
     "(make_pipeline(SimpleImputer(), StandardScaler()), [{!r}]) in make_column_transformer, or fill them: "
     "X.fillna({{{!r}: 0.0}})."
 )
+_FOR_IMPUTED_TEXTS = (
+    ". X contains strings in {}. Impute and encode them in a step of their own: make_column_transformer((make_pipeline("
+    "SimpleImputer(strategy='most_frequent'), OneHotEncoder()), {}), remainder='passthrough')."
+)
 _FOR_MISSING_TEXTS = (
     ". Fill missing texts, for example X.fillna({{{!r}: 'missing'}}), and missing numbers by an imputer in the "
     "pipeline. Its file then contains the imputer."
 )
 
+_FOR_NO_VALUE = (
+    ". It has no value at all. Fill it, X.fillna({{{0!r}: 0.0}}).astype({{{0!r}: float}}), or pass a model with an "
+    "imputer, make_pipeline(SimpleImputer(), model), and X.astype({{{0!r}: float}})."
+)
 _FOR_MISSING_TRUTHS = (
     ". Convert True and False to numbers, X.astype({{{!r}: float}}), and fill the missing ones by an imputer in the "
     "pipeline, make_pipeline(SimpleImputer(strategy='most_frequent'), model)."
@@ -99,6 +107,9 @@ _REMEDIES = {
     _NO_DOCUMENT: " Replace missing texts by empty ones: [text if isinstance(text, str) else '' for text in X].",
     "'float' object has no attribute 'lower'": _FOR_MISSING_DOCUMENTS,
     "'NoneType' object has no attribute 'lower'": _FOR_MISSING_DOCUMENTS,
+    "at least two dimensions for multi-output": (
+        " For a single target, pass the estimator inside the MultiOutput one: model.estimator instead of model."
+    ),
     _NO_TEXT: (
         ", but a text vectorizer takes one string per row. Pass the column of a table, X['text'] or "
         "[row[0] for row in X]."
@@ -187,23 +198,18 @@ def as_data_error(X: object = None, *, of_onnx: bool = False, by_column: bool = 
 
 def _with_remedy(message: str, X: Any, *, of_onnx: bool, by_column: bool) -> str:
     """Return a message of scikit-learn, numpy or pandas about rows or targets, with the remedy."""
-    said = of_columns(X) if _NO_NUMBER.search(message) and _is_about(X, message) else ""
-    if said:
+    if said := _of_values(message, X):
         return said
     remedy = next((remedy for part, remedy in _REMEDIES.items() if part in message), "")
-    if remedy is _FOR_TEXT:
+    if "strategy with non-numeric data" in message and (texts := text_columns(X)):
+        remedy = _FOR_IMPUTED_TEXTS.format(", ".join(map(repr, texts)), texts)
+    elif remedy is _FOR_TEXT:
         of_file = for_file(message)
         remedy = f".{of_file}" if of_file else _for_texts(X)
     if of_onnx and "X contains NaN" in message:
         remedy = ". Leave out rows with NaN, or replace it: numpy.nan_to_num(X)."
     if "X contains NaN" in message and (columns := _columns_with_gaps(X)):
-        every = text_columns(X)
-        texts = [name for name in every if name in columns]
-        remedy = _FOR_MISSING_NUMBERS.format(columns[0], columns[0]) if every or by_column else remedy
-        remedy = _FOR_MISSING_TEXTS.format(texts[0]) if texts else remedy
-        if texts and all(isinstance(value, bool) for value in X[texts[0]].dropna()):
-            remedy = _FOR_MISSING_TRUTHS.format(texts[0])
-        remedy = f" in {', '.join(map(repr, columns))}{remedy}"
+        remedy = f" in {', '.join(map(repr, columns))}{_for_gaps(X, columns, by_column=by_column) or remedy}"
     elif "X contains NaN" in message and _has_no_gaps(X):
         remedy = " after a step of the pipeline. X itself has no missing values; the step may take, for example, the "
         remedy += "logarithm of a negative number, or overflow for large values."
@@ -238,6 +244,26 @@ def _for_missing_documents(X: Any) -> str:
     """Return the remedy for NaN among texts in a Series, or in columns of a frame."""
     texts = [f"{name!r}: ''" for name in text_columns(X) if X[name].isna().any()]
     return f" Replace missing texts by empty ones: X.fillna({'{' + ', '.join(texts) + '}' if texts else repr('')})."
+
+
+def _of_values(message: str, X: Any) -> str:
+    """Return the message about columns with dates, objects or bytes, if an error is about them; else nothing."""
+    if _NO_NUMBER.search(message) and _is_about(X, message):
+        return of_columns(X)
+    encoded = columns_of(bytes, X) if "could not convert string" in message else {}
+    return next((of_bytes(value, f"X[{name!r}]") for name, value in encoded.items()), "")
+
+
+def _for_gaps(X: Any, columns: list[Any], *, by_column: bool) -> str:
+    """Return the remedy for missing values in columns of a frame; empty for a frame of numbers."""
+    every = text_columns(X)
+    texts = [name for name in every if name in columns]
+    if not texts:
+        return _FOR_MISSING_NUMBERS.format(columns[0], columns[0]) if every or by_column else ""
+    known = X[texts[0]].dropna()
+    if not len(known):
+        return _FOR_NO_VALUE.format(texts[0])
+    return (_FOR_MISSING_TRUTHS if known.map(type).eq(bool).all() else _FOR_MISSING_TEXTS).format(texts[0])
 
 
 def _columns_with_gaps(X: Any) -> list[Any]:

@@ -295,6 +295,8 @@ def _check_steps(pipeline: ColumnTransformer | Pipeline) -> None:
 def _remedy(model: Any, X: Any, kind: str) -> str:
     """Return the end of a message about an object that is no model."""
     if isinstance(model, Mapping):
+        if not any(hasattr(value, "shape") or isinstance(value, Mapping) for value in model.values()):
+            return " Of a search, pass the estimator with the best parameters: search.best_estimator_."
         return " Weights have no graph. Load them into their module, and export that with torch.onnx.export."
     if isinstance(model, memoryview):
         return " Pass bytes(model)."

@@ -529,10 +529,26 @@ def _turned(given: tuple[int, ...], row: tuple[Any, ...], name: str) -> str:
             return f" Pass {expression}."
     if len(given) != 1 + len(row):
         return _reduced(given, row, name)
+    if len(row) != 3:  # not images
+        return _selected(given, row, name)
     size = row[1:] if given[1] == row[0] else row[:-1]
-    if len(row) == 3 and (given[1] == row[0] or given[-1] == row[-1]):
+    if given[1] == row[0] or given[-1] == row[-1]:
         return f" Resize the images to {size[0]} x {size[1]}, or export the model with variable axes for other sizes."
     return f" Give the images the shape {row} of a row: move or convert their channels, and resize them."
+
+
+def _selected(given: tuple[int, ...], row: tuple[Any, ...], name: str) -> str:
+    """Return the advice for rows, such as series, whose first wrong axis is longer or shorter than the model's."""
+    axis = next(i for i, n in enumerate(row, 1) if n is not None and n != given[i])
+    n, found = row[axis - 1], given[axis]
+    images = ""
+    if all(w != g for w, g in zip(row, given[1:], strict=True)):
+        images = f" For images, resize them to {' x '.join(map(str, row))}."
+    cut = f", for example the last, {name}[{':, ' * axis}-{n}:]" if found > n else ""
+    return (
+        f" Axis {axis} has length {found} instead of {n}. Pass the {n} values that the model was trained on{cut}, or a "
+        f"model for {found}.{images}"
+    )
 
 
 def _reduced(given: tuple[int, ...], row: tuple[Any, ...], name: str) -> str:

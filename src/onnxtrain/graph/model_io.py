@@ -6,9 +6,15 @@ with unique names and a pinned IR version.
 
 from __future__ import annotations
 
+import io
+import lzma
 import os
 import re
+import tarfile
+import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TypeAlias
 
 import numpy as np
@@ -228,6 +234,10 @@ def other_format(data: bytes) -> str:
         return " It is a safetensors file: weights without a model. Load them in the model's library, and export it."
     if data[:1] == b"<" and data[1:100].lstrip().startswith(b"ir_version"):
         return " It is a model in the text form of ONNX. Read it with onnx.load(path, format='onnxtxt')."
+    models = [name for name in _names_in_archive(data) if name.endswith(".onnx")]
+    if models:
+        found = ", ".join(map(repr, models[:5]))
+        return f" It is an archive. Unpack it with shutil.unpack_archive(path), and pass the model in it: {found}."
     if data[:2] == b"PK" and b".npy" in data[:100]:
         return " It holds arrays of numpy. Pass the file of the model."
     if data[4:8] == b"ORTM":
@@ -235,6 +245,17 @@ def other_format(data: bytes) -> str:
     if data[4:8] == b"TFL3":
         return " It is a TensorFlow Lite model. Export its original to ONNX, for example with tf2onnx."
     return next((f" {remedy}" for start, remedy in _OTHER_FORMATS.items() if data.startswith(start)), "")
+
+
+def _names_in_archive(data: bytes) -> list[str]:
+    """Return the names of the files in a zip or tar archive, compressed or not; empty for other data."""
+    file = io.BytesIO(data)
+    with suppress(zipfile.BadZipFile, tarfile.TarError, EOFError, OSError, lzma.LZMAError, zlib.error):
+        if data.startswith(b"PK"):
+            return zipfile.ZipFile(file).namelist()
+        if data.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ")) or data[257:262] == b"ustar":
+            return tarfile.open(fileobj=file).getnames()
+    return []
 
 
 def not_a_model(data: bytes) -> str:

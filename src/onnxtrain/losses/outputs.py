@@ -346,9 +346,15 @@ def _remedy(shape: Sequence[int | None], target: Sequence[int]) -> str:
         return ""
     if 1 in target:
         return f" Pass numpy.squeeze(y, axis={1 + list(target).index(1)})."
+    colors = ""
+    if len(shape) == 4 and target[-1] == 3:  # a color of red, green and blue per position
+        code = "numpy.unique(y.reshape(-1, 3), axis=0, return_inverse=True)[1].reshape(y.shape[:-1])"
+        colors = f" If y holds colors, one per class, number them: {code}."
     if target[-1] != shape[1]:
-        return ""
-    return " If the last axis of y holds channels, pass numpy.moveaxis(y, -1, 1); if classes, y.argmax(axis=-1)."
+        return colors
+    return (
+        f"{colors} If the last axis of y holds channels, pass numpy.moveaxis(y, -1, 1); if classes, y.argmax(axis=-1)."
+    )
 
 
 def _fit(shape: Sequence[int | None], target: Sequence[int]) -> bool:

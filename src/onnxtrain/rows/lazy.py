@@ -53,7 +53,12 @@ def in_memory(X: Any, name: str = "X") -> Any:
 
 
 def check_computed(X: Any, name: str) -> None:
-    """Raise a DataError for a value that is computed later, a Delayed of dask or a Future."""
+    """Raise a DataError for values that cannot be read: a Delayed of dask, a Future, or a dataset of a closed file."""
+    if type(X).__module__.startswith("h5py.") and not X:
+        raise DataError(
+            f"{name} is a dataset of an HDF5 file that is closed. Read the rows while it is open, file[name][:], or "
+            "call fit inside the with statement."
+        )
     kind = next((c.__name__ for c in type(X).__mro__ if c.__name__ in ("Delayed", "Future")), None)
     if kind is not None:
         method = "compute" if kind == "Delayed" else "result"

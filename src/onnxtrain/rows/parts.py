@@ -11,6 +11,7 @@ from types import FunctionType
 from typing import Any, NamedTuple, NoReturn, Protocol, TypeVar, runtime_checkable
 
 from onnxtrain.arguments import NamesItsParameters, called_as
+from onnxtrain.dialects import for_table
 from onnxtrain.errors import ArgumentTypeError, DataError, ParameterError, unquoted
 from onnxtrain.rows.lazy import check_computed, in_memory
 
@@ -196,7 +197,10 @@ class Parts(NamesItsParameters, NoArray):
             )
         for value in found:
             if isinstance(value, (str, bytes)):
-                raise DataError(f"read({i}) must return arrays or frames, got {value!r:.50}. Let it read that file.")
+                remedy = "Let it read that file."
+                if value in list(getattr(found[0], "columns", ())):
+                    remedy = for_table(f"For a column, return (X.drop(columns={value!r}), X[{value!r}]).", found[0])
+                raise DataError(f"read({i}) must return arrays or frames, got {value!r:.50}. {remedy}")
         return Part(*(value if value is None else in_memory(value, "a part") for value in found))
 
     def in_order(self) -> Iterator[Part]:

@@ -13,6 +13,7 @@ import numpy as np
 from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.errors import ArgumentTypeError, DataError, FileError
 from onnxtrain.rows import reading
+from onnxtrain.rows.lazy import check_computed
 from onnxtrain.rows.parts import NoArray
 from onnxtrain.rows.reading import require, unreadable
 
@@ -79,6 +80,7 @@ def from_zarr(X: Any, y: Any = None, *, weight: Any = None) -> ZarrRows:
     """
     X, y, weight = (_opened(array) for array in (X, y, weight))
     for name, array in (("X", X), ("y", y), ("weight", weight)):
+        check_computed(array, name)
         if not hasattr(array, "shape") and (array is not None or name == "X"):
             raise ArgumentTypeError(f"{name} must be an array or the path of one, got {type(array).__name__}.")
     for name, array in (("y", y), ("weight", weight)):
@@ -141,7 +143,17 @@ class FileRows(NoArray):
         except Exception as e:
             e.add_note(f"The function read of from_files raised this for file {i}, {self.files[i]!r:.200}.")
             raise
+        if isinstance(found, list) and 2 <= len(found) <= 3 and _are_columns(found):
+            raise DataError(
+                f"read({self.files[i]!r:.80}) must return the tuple (X, y) or (X, y, sample_weight), got a list of "
+                f"{len(found)}. Leave out its brackets: return X, y."
+            )
         return found if isinstance(found, tuple) else (found,)
+
+
+def _are_columns(found: list[Any]) -> bool:
+    """Whether a list holds X and y; the rows of X would have the same number of axes."""
+    return hasattr(found[0], "columns") or len({getattr(values, "ndim", 0) for values in found}) > 1
 
 
 def _length(values: Any) -> int:
