@@ -24,6 +24,7 @@ from onnxtrain import (
     random_feed,
     with_new_head,
 )
+from onnxtrain.convert.dynamo import Taken, as_in_module
 from onnxtrain.convert.lookups import added_masks
 from onnxtrain.errors import DataError, ModelError, OnnxTrainError
 from onnxtrain.graph import held, layout_of, write_model
@@ -385,6 +386,15 @@ def test_an_older_model_with_an_operand_of_unknown_type(op_type):
     onx.opset_import.add(domain="ai.onnx.ml", version=2)
     with pytest.raises(OnnxTrainError):
         onnx_derivative(onx)
+
+
+@pytest.mark.parametrize("attribute, found", [("transB = 1", [3]), ("transB = 7", [3]), ("transB = 0", [2])])
+def test_a_dropped_intercept_of_a_damaged_product(attribute, found):
+    onx = model(f"Y = Gemm <{attribute}> (X, W)")
+    named = as_in_module(onx, [Taken("bias", "Y", 2, "", "PARAMETER")])
+    assert [list(w.dims) for w in named.graph.initializer if w.name == "bias"] == [found]
+    with pytest.raises(ModelError, match="The parameters of the model cannot be found: KeyError: 'Z'"):
+        as_in_module(onx, [Taken("bias", "Z", 2, "", "PARAMETER")])
 
 
 def test_nodes_in_another_order_are_inferred_at_once(monkeypatch):

@@ -315,6 +315,7 @@ def _left_out(module: Module, operation: _Operation, missing: Sequence[str]) -> 
         yield Taken(name, node.output[0], 2, "", module.held[name][1])
 
 
+@graph.as_model_error("The parameters of the model cannot be found")
 def as_in_module(onx: onnx.ModelProto, taken: Sequence[Taken]) -> onnx.ModelProto:
     """Return a model whose nodes take parameters under the module's names; everything else is unchanged."""
     if not taken:
@@ -339,7 +340,7 @@ def as_in_module(onx: onnx.ModelProto, taken: Sequence[Taken]) -> onnx.ModelProt
 def _zeros(node: onnx.NodeProto, w: onnx.TensorProto) -> onnx.TensorProto:
     """Return the intercept of zeros of a product."""
     attributes = {a.name: a.i for a in node.attribute}
-    axis = {"Gemm": 1 - attributes.get("transB", 0), "ConvTranspose": 1}.get(node.op_type, 0)
+    axis = {"Gemm": 0 if attributes.get("transB") else 1, "ConvTranspose": 1}.get(node.op_type, 0)
     size = w.dims[axis] * (attributes.get("group", 1) if node.op_type == "ConvTranspose" else 1)
     zeros = np.zeros(size, onnx.helper.tensor_dtype_to_np_dtype(w.data_type))
     return onnx.numpy_helper.from_array(zeros)
