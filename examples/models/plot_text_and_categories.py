@@ -58,10 +58,11 @@ pipeline = make_pipeline(
 ).fit(X_train, y_train)
 
 # %%
-# The penalty of the fitted model was too strong. Its training continues without a penalty and with early stopping.
+# The penalty of the fitted model was too strong. Its training continues with a weaker one and with early stopping.
 
 tuned = OrtGradientClassifier(
     pipeline,
+    l2=1e-4,
     learning_rate=0.05,
     max_iter=100,
     early_stopping=True,

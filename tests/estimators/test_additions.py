@@ -513,7 +513,7 @@ def test_labels_of_rows_far_from_the_fitted_ones(kind):
 @pytest.mark.parametrize("search", [GridSearchCV, RandomizedSearchCV])
 def test_a_search_is_its_best_estimator(search):
     options = {"n_iter": 2, "random_state": 0} if search is RandomizedSearchCV else {}
-    fitted = search(Ridge(), {"alpha": [0.1, 1.0, 10.0]}, cv=3, **options).fit(X, Y)
+    fitted = search(Ridge(), {"alpha": [0.01, 0.1, 1.0]}, cv=3, **options).fit(X, Y)
     tuned = trained(OrtGradientRegressor, fitted, X, 0.5 * Y, max_iter=5)
     assert sorted(tuned.weights_) == ["best_estimator.coef", "best_estimator.intercept"]
     close(tuned.predict(X), tuned.to_sklearn().predict(X))

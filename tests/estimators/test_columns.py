@@ -119,6 +119,7 @@ def test_a_fraction_is_an_unknown_category():
         tuned.predict(rows.assign(f=1.5))
 
 
+@pytest.mark.filterwarnings("ignore:C=0.01 of LogisticRegression has no effect on the training:UserWarning")
 def test_a_pipeline_on_columns_of_numbers_is_trained_and_comes_back():
     y = np.where(Y > 0, "up", "down")
     model = OrtGradientClassifier(piped(LogisticRegression(C=0.01)), max_iter=30, random_state=0).fit(NUMBERS, y)

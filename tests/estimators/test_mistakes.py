@@ -32,7 +32,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor, make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
-from sklearn.ensemble import BaggingRegressor, IsolationForest
+from sklearn.ensemble import BaggingRegressor, IsolationForest, RandomForestRegressor
 from sklearn.exceptions import ConvergenceWarning, InconsistentVersionWarning, NotFittedError
 from sklearn.feature_extraction import DictVectorizer
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -40,6 +40,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import (
     LinearRegression,
     LogisticRegression,
+    QuantileRegressor,
     Ridge,
     SGDClassifier,
     SGDOneClassSVM,
@@ -114,6 +115,11 @@ TWO_COLUMNS = onnx_model("(float[n, 2] X) => (float[n, 1] Y) <float[2, 1] W = {1
 TWO_INPUTS = onnx_model(
     "(float[n, 10] a, float[n, 10] b) => (float[n, 1] Y) <float[1] W = {1}>"
     "{ c = Mul(a, b) k = Constant<value = int64[1] {1}>() s = ReduceSum(c, k) Y = Mul(s, W) }"
+)
+
+NUMBERS_AND_CODES = onnx_model(
+    "(float[n, 4] num, float[n, 2] cat) => (float[n, 1] Y) <float[4, 1] V = {1, 2, 3, 4}, float[2, 1] W = {1, 2}>"
+    "{ v = MatMul(num, V) w = MatMul(cat, W) Y = Add(v, w) }"
 )
 
 INDICES = onnx_model(
@@ -1698,6 +1704,27 @@ FURTHER_CALLS = [
         lambda _: R(IsolationForest(n_estimators=2)).fit(X, y),
         WeightError,
         "IsolationForest counts splits, which have no derivative. Use OrtGradientClassifier(OneClassSVM()) or SGDOneCl",
+    ),
+    # columns of inputs, of vectorizers
+    (
+        lambda _: R(NUMBERS_AND_CODES).fit(pd.DataFrame(np.ones((9, 6)), columns=list("abcdef")), np.ones(9)),
+        DataError,
+        "X has 6 columns, but none has the name of an input of the model: num, cat. Pass the columns of each input; in "
+        "this order, {'num': X[['a', 'b', 'c', 'd']], 'cat': X[['e', 'f']]}.",
+    ),
+    (
+        lambda _: R(
+            make_pipeline(
+                make_column_transformer((TfidfVectorizer(), ["town"]), (StandardScaler(), ["area"])), LinearRegression()
+            )
+        ).fit(TABLE, RENT),
+        DataError,
+        "If a ColumnTransformer gives a column of texts to a vectorizer, name the column without brackets",
+    ),
+    (
+        lambda _: R(RandomForestRegressor(2), weights_to_train=LoRA()).fit(X, y),
+        WeightError,
+        "has none that can be trained. Train weights directly: leave out weights_to_train, or set it to names from onnx",
     ),
     # outlier detectors
     (
@@ -3345,6 +3372,7 @@ def test_labels_of_a_nullable_type_come_back_as_they_are(dtype, rows):
         b'{"learner":{"attributes":{}}}': "model = XGBRegressor(); model.load_model(path), or an XGBClassifier, and",
         b"{L\0\0\0\0\0\0\0\x07learner{L": "It is a model of XGBoost.",
         b'{\n  "features_info":\n    {': "CatBoostRegressor().load_model(path, format='json')",
+        b"tree\nversion=v4": "model = lightgbm.Booster(model_file=path), and pass onnxmltools.convert_lightgbm(model, ini",
         b"CBM1\xf0 \0\0": "CatBoostRegressor().load_model(path) or the same of CatBoostClassifier, and pass the estimator",
         b'<\n  ir_version: 10,\n  opset_import: ["" : 21]\n>': "onnx.load(path, format='onnxtxt').",
         b'ir_version: 10\ngraph {\n name: "g"\n}': "onnx.load(path, format='textproto').",
@@ -3453,6 +3481,7 @@ def test_a_scaled_pipeline_sets_parameters_of_the_model_inside():
     assert search[-1].estimator.alpha == 3.0
 
 
+@pytest.mark.filterwarnings("ignore:alpha=3.0 of Ridge has no effect on the training:UserWarning")
 @pytest.mark.parametrize("model", [Ridge(), make_pipeline(StandardScaler(), Ridge())], ids=["alone", "pipeline"])
 def test_a_parameter_of_a_fitted_model_has_no_effect(model):
     name = "estimator__alpha" if isinstance(model, Ridge) else "estimator__ridge__alpha"
@@ -3544,6 +3573,29 @@ def own(function):
             lambda: C(LogisticRegression(class_weight="balanced"), max_iter=1).fit(IRIS, SPECIES),
             "class_weight='balanced' of LogisticRegression has no effect on the training, in which all rows count alike. Set",
         ),
+        # what is not part of the graph of the given estimator
+        (
+            lambda: R(Ridge(alpha=30.0), max_iter=1).fit(X, y),
+            "alpha=30.0 of Ridge has no effect on the training, which minimizes the loss without this penalty. The same "
+            "penalty is l2=alpha / n_samples of OrtGradientRegressor.",
+        ),
+        (
+            lambda: GridSearchCV(R(make_pipeline(Ridge()), max_iter=1), {"estimator__ridge__alpha": [30.0]}).fit(X, y),
+            "alpha=30.0 of Ridge has no effect on the training",
+        ),
+        (
+            lambda: R(LinearRegression(positive=True), max_iter=1).fit(X, y),
+            "positive=True of LinearRegression has no effect on the training, after which coefficients may be negative.",
+        ),
+        (
+            lambda: R(QuantileRegressor(quantile=0.9), max_iter=1).fit(X, y),
+            "QuantileRegressor minimizes the loss 'quantile', but training minimizes loss='squared_error', the default of "
+            "OrtGradientRegressor. Set loss='quantile', loss_params={'q': 0.9} to go on with it.",
+        ),
+        (
+            lambda: C(SGDClassifier(loss="squared_hinge"), max_iter=1).fit(IRIS, SPECIES),
+            "SGDClassifier minimizes the loss 'squared_hinge', but training minimizes loss='log', the default of OrtGr",
+        ),
         (
             lambda: R(LinearRegression().fit(X, y), max_iter=1).fit(X, y / 1000),
             "The predictions of the model are from 38.1 to 291 before training, but y is from 0.037 to 0.332, as in another",
@@ -3601,6 +3653,11 @@ def own(function):
         "one weight",
         "several targets",
         "class weight",
+        "penalty",
+        "penalty in a search",
+        "bounds",
+        "loss without a parameter",
+        "loss",
         "unit",
         "far",
         "X_val",

@@ -21,8 +21,9 @@ WORDS = np.where(LABELS, "yes", "no")
 DAYS = pd.Series(pd.date_range("2020", periods=len(X)))
 
 
-def line(model=None):
-    return OrtGradientRegressor(model or make_pipeline(StandardScaler(), LinearRegression()), max_iter=1)
+def line(model=None, **parameters):
+    model = make_pipeline(StandardScaler(), LinearRegression()) if model is None else model
+    return OrtGradientRegressor(model, max_iter=1, **parameters)
 
 
 def classes():
@@ -42,7 +43,7 @@ def classes():
         (lambda: classes().fit(X, [("a",)] * 30 + [("a", "b")] * 30), "lists of different lengths, .*MultiLabelBinarizer"),
         (lambda: classes().fit(X, np.eye(2)[LABELS]), r"pass y.argmax\(axis=1\)"),
         (lambda: classes().fit(VALUES, X), "as if they were swapped"),
-        (lambda: line(PoissonRegressor()).fit(X, VALUES), "y must be 0 or more, and not 0 in all rows"),
+        (lambda: line(PoissonRegressor(), loss="poisson").fit(X, VALUES), "y must be 0 or more, and not 0 in all rows"),
         (
             lambda: line(TransformedTargetRegressor(LinearRegression(), func=np.log, inverse_func=np.exp)).fit(X, VALUES),
             "in y, perhaps after a transformation such as the logarithm of a negative number",

@@ -14,12 +14,12 @@ import pytest
 from google.protobuf.message import EncodeError
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.exceptions import NotFittedError
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from onnxtrain import LoRA, OrtGradientClassifier, OrtGradientRegressor, load, save
+from onnxtrain import LoRA, OrtGradientClassifier, OrtGradientRegressor, load, save, trainable_weights
 from onnxtrain.errors import ExportError, FileError, ModelError
 from onnxtrain.estimators import file_format
 from onnxtrain.graph import held
@@ -163,6 +163,25 @@ def test_training_goes_on_at_the_same_bits(kept):
     for name, w in model.weights_.items():
         np.testing.assert_array_equal(twin.weights_[name], w)
     assert twin.loss_curve_ == model.loss_curve_
+
+
+@pytest.mark.parametrize("weights", [None, "*", "*scaler*", ["standardscaler.mean"]], ids=str)
+def test_a_file_of_a_pipeline_trains_the_weights_that_the_pipeline_trained(weights, tmp_path):
+    scaled = make_pipeline(StandardScaler(), Ridge())
+    model = OrtGradientRegressor(scaled, weights_to_train=weights, max_iter=3, random_state=0).fit(X, y)
+    save(model, tmp_path / "m.onnx")
+    again = load(tmp_path / "m.onnx").fit(X, y)
+    assert list(again.weights_) == list(model.weights_)
+    save(again, tmp_path / "again.onnx")
+    assert list(load(tmp_path / "again.onnx").fit(X, y).weights_) == list(model.weights_)
+
+
+def test_the_scaler_of_an_exported_pipeline_is_a_buffer():
+    model = OrtGradientRegressor(make_pipeline(StandardScaler(), Ridge()), max_iter=1, random_state=0).fit(X, y)
+    exported = model.get_trained_onnx()
+    kinds = {w.name: w.kind for w in trainable_weights(exported)}
+    assert {name for name, kind in kinds.items() if kind == "buffer"} == {"standardscaler.mean", "standardscaler.scale"}
+    assert list(OrtGradientRegressor(exported, max_iter=1, random_state=0).fit(X, y).weights_) == list(model.weights_)
 
 
 def test_the_file_is_an_onnx_model(kept):

@@ -97,7 +97,7 @@ def test_what_is_remembered_stays_as_it_was(fits):
         {"X": X + 1},
         {"y": y + 1},
         {"X": X[:-1], "y": y[:-1]},
-        {"estimator": LinearRegression(positive=True)},
+        {"estimator": LinearRegression(copy_X=False)},
         {"dtype": "float64"},
     ],
     ids=["rows", "target", "fewer rows", "parameter", "type"],

@@ -193,6 +193,7 @@ class Undersampling(BaggingClassifier):
         return own_pipeline(Undersampled(), clone(LOGISTIC))
 
 
+@pytest.mark.filterwarnings("ignore:[A-Za-z]+ has no effect on the training, in which all rows count alike:UserWarning")
 @pytest.mark.parametrize("name", ["BalancedBaggingClassifier", "BalancedRandomForestClassifier", None])
 def test_members_of_ensembles_that_sample_the_rows(name):
     kind = Undersampling
@@ -208,6 +209,7 @@ def test_members_of_ensembles_that_sample_the_rows(name):
         np.testing.assert_allclose(trained.to_sklearn().predict_proba(rows), trained.predict_proba(rows), atol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:[A-Za-z]+ has no effect on the training, in which all rows count alike:UserWarning")
 @pytest.mark.parametrize("make", [own_pipeline, their_pipeline])
 @pytest.mark.parametrize("first", [StandardScaler(), SplineTransformer(n_knots=3)], ids=["ONNX", "scikit-learn"])
 @pytest.mark.parametrize("sampled", ["first", "last"])
@@ -217,7 +219,10 @@ def test_a_sampler_does_nothing_to_the_rows_that_are_predicted(make, first, samp
     fitted = make(*clone(steps), clone(LOGISTIC)).fit(rows, BOUGHT)
     start = OrtGradientClassifier(fitted, max_iter=0).fit(rows, BOUGHT)
     np.testing.assert_allclose(start.predict_proba(rows), fitted.predict_proba(rows), atol=1e-5)
-    trained = OrtGradientClassifier(fitted, max_iter=4, solver="lbfgs").fit(rows, BOUGHT)
+    with pytest.warns(
+        UserWarning, match=r"Under[a-z]+ has no effect on the training, .* pass rows that were resampled"
+    ):
+        trained = OrtGradientClassifier(fitted, max_iter=4, solver="lbfgs").fit(rows, BOUGHT)
     assert trained.losses(rows, BOUGHT).mean() < start.losses(rows, BOUGHT).mean()
     back = trained.to_sklearn()
     assert list(back.named_steps) == list(fitted.named_steps)

@@ -15,7 +15,6 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from scipy.special import logsumexp
-from sklearn.base import BaseEstimator
 from sklearn.neighbors import KNeighborsRegressor, RadiusNeighborsRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
@@ -24,7 +23,7 @@ from onnxtrain import graph
 from onnxtrain.convert.additions.calibration import is_decided_by_rounding
 from onnxtrain.convert.compared_rows import at_most, some_rows, spread
 from onnxtrain.convert.input_scales import sizes_of_inputs
-from onnxtrain.convert.learned import inside, predictor_of
+from onnxtrain.convert.learned import inside
 from onnxtrain.errors import warn
 from onnxtrain.estimators.agreement import WORK
 from onnxtrain.estimators.output_kind import few_rows
@@ -113,17 +112,6 @@ def warn_of_target_among_columns(X: Any, y: Any) -> None:
         warn(
             f"The column {same[0]!r} of X has the values of y, so the model predicts y from itself. Pass X without it: "
             f"X.drop(columns={same[0]!r})."
-        )
-
-
-def warn_of_inner_weights(estimator: OrtGradientEstimator) -> None:
-    """Warn of class weights of a model in the estimator, which are not part of its graph."""
-    last = predictor_of(estimator.estimator) if isinstance(estimator.estimator, BaseEstimator) else None
-    inner = getattr(last, "class_weight", None)
-    if inner is not None and getattr(estimator, "class_weight", None) is None:
-        warn(
-            f"class_weight={inner!r:.80} of {type(last).__name__} has no effect on the training, in which all rows "
-            f"count alike. Set it on the estimator too: {type(estimator).__name__}(model, class_weight={inner!r:.80})."
         )
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -45,8 +46,11 @@ def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[s
     return feeds
 
 
-def no_column(name: str, names: Collection[str], inputs: Collection[str]) -> DataError:
-    """Return the error for an input that has no column, with the column that may be meant."""
+def no_column(name: str, names: Sequence[str], inputs: Collection[str], widths: Sequence[int] = ()) -> DataError:
+    """Return the error for an input that has no column, with the columns that may be meant.
+
+    `widths` are the numbers of columns of the inputs, 0 if one takes no matrix.
+    """
     others = [other for other in names if other not in inputs]
     if name == "input_ids" and names and all(other.isdigit() for other in names):
         return DataError(
@@ -63,6 +67,13 @@ def no_column(name: str, names: Collection[str], inputs: Collection[str]) -> Dat
         return DataError(
             f"X has no column 'input_ids', which is an input of the model, but {', '.join(names)}. The tokenizer of "
             "the model makes it from texts: X = tokenizer(list(texts), padding=True, return_tensors='np')."
+        )
+    if len(names) == len(others) > len(widths) > 1 and all(widths) and sum(widths) == len(names):
+        columns = iter(names)
+        chosen = (f"{x!r}: X[{list(islice(columns, n))!r}]" for x, n in zip(inputs, widths, strict=True))
+        return DataError(
+            f"X has {len(names)} columns, but none has the name of an input of the model: {', '.join(inputs)}. Pass "
+            f"the columns of each input; in this order, {{{', '.join(chosen)}}}."
         )
     remedy = (
         f"Rename one of its columns: {', '.join(others)}." if others else f"Add it to the others: {', '.join(names)}."

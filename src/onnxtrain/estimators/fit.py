@@ -40,7 +40,6 @@ from onnxtrain.estimators.arrays import as_array, as_pandas, is_polars, not_null
 from onnxtrain.estimators.cautions import (
     warn_of_first_rows,
     warn_of_fraction,
-    warn_of_inner_weights,
     warn_of_lost_names,
     warn_of_means,
     warn_of_no_minimum,
@@ -60,6 +59,7 @@ from onnxtrain.estimators.division import divisions, is_divisible, refusal
 from onnxtrain.estimators.fit_data import check_first_rows, check_labelled, check_rows, given, hold_out
 from onnxtrain.estimators.fitting import fitted_on, fitted_source
 from onnxtrain.estimators.frames import InputForm, Rows, check_kind, holds_halves, is_rounded, warn_of_unknown
+from onnxtrain.estimators.inner_parameters import warn_of_ignored_parameters
 from onnxtrain.estimators.lora import LoRA, adapted
 from onnxtrain.estimators.output_kind import settled
 from onnxtrain.estimators.positions import warn_of_same_tokens
@@ -311,7 +311,7 @@ def start(
         check_even(y)
     if not is_part_of_more():
         warn_of_target_among_columns(X, y)
-        warn_of_inner_weights(estimator)
+    warn_of_ignored_parameters(estimator)
     X = as_array(X) if hasattr(X, "detach") else X  # a tensor
     if is_onnx(estimator.estimator):
         return _start_of_onnx(estimator, X, y, sample_weight, estimator.estimator)

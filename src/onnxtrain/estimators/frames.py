@@ -237,7 +237,8 @@ class InputForm:
         columns = {}
         for name in self.shapes or names:
             if name not in names:
-                raise no_column(name, names, self.shapes)
+                widths = [(row[0] or 0) if row and len(row) == 1 else 0 for row in self.shapes.values()]
+                raise no_column(name, names, self.shapes, widths)
             row = self.shapes.get(name)
             column = as_column(name, X[name], self.pad, row[0] if row else None)
             axis = self.axes.get(name, 0) if isinstance(X, Mapping) else 0

@@ -163,8 +163,8 @@ def _chosen(model: TrainableModel, lora: LoRA, names: Sequence[str]) -> list[str
     if not names or (lora.weights == "*" and not default):
         raise WeightError(
             "LoRA needs weight matrices by which a MatMul or Gemm multiplies rows, but the model has none that can be "
-            f"trained{_of_quantized(model)}. Train weights directly: set weights_to_train to 'head' or to names from "
-            "onnxtrain.trainable_weights."
+            f"trained{_of_quantized(model)}. Train weights directly: leave out weights_to_train, or set it to names "
+            "from onnxtrain.trainable_weights."
         )
     if isinstance(lora.weights, str) and lora.weights == "*":
         return default

@@ -114,9 +114,10 @@ _REMEDIES = {
         ", but a text vectorizer takes one string per row. Pass the column of a table, X['text'] or "
         "[row[0] for row in X]."
     ),
-    "inconsistent numbers of samples: [1, ": (
+    **dict.fromkeys(
+        ("inconsistent numbers of samples: [1, ", "but along dimension 0, the array at index 0 has size"),
         ". If a ColumnTransformer gives a column of texts to a vectorizer, name the column without brackets: "
-        "(TfidfVectorizer(), 'text')."
+        "(TfidfVectorizer(), 'text').",
     ),
     "Found unknown categories": (
         ". Fit again with an encoder that ignores unknown categories, OneHotEncoder(handle_unknown='ignore') or "

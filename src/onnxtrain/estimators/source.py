@@ -34,7 +34,7 @@ from onnxtrain.estimators.protocols import ArrayLike, Features, Inputs, Model, O
 from onnxtrain.losses.link import Link
 from onnxtrain.rewrite import rewrite_model
 from onnxtrain.training.model import Reading, TrainableModel, initial_weights, read_model, with_weights
-from onnxtrain.training.parameters import Role, made_by_code, roles_by_exporter
+from onnxtrain.training.parameters import Role, made_by_code, record_buffers, roles_by_exporter
 
 
 @dataclass(frozen=True)
@@ -132,6 +132,7 @@ class Source:
         if self.original is None:
             plain = without_factors(self.model.graph(), self.factors) if self.factors else self.model.graph()
             own = with_weights(plain, weights, outputs=self.model.outputs)
+            record_buffers(own, {*self.model.weights}.difference(self.model.default, weights))
             joined = self.model.link is Link.SIGMOIDS or self.model.output not in self.model.outputs
             # only training needs the node that concatenates the scores of labels
             return graph.save(graph.load(own)) if joined else own

@@ -203,7 +203,9 @@ _OTHER_FORMATS = {
     b"GGUF": "It is a GGUF file of weights. Export its original to ONNX.",
     b"\x89PNG": "It is a picture. Pass the file of the model.",
     b"%PDF": "It is a PDF document. Pass the file of the model.",
-    b"tree\n": "It is a model of LightGBM. Load it there, and pass the estimator.",
+    b"tree\n": "It is a model of LightGBM. Load it, model = lightgbm.Booster(model_file=path), and pass "
+    "onnxmltools.convert_lightgbm(model, initial_types=[('X', onnxmltools.convert.common.data_types.FloatTensorType("
+    "[None, model.num_feature()]))]).",
     b"CBM1": "It is a model of CatBoost. Load it, CatBoostRegressor().load_model(path) or the same of "
     "CatBoostClassifier, and pass the estimator.",
     b"\x1f\x8b": "It is compressed. Unpack it, for example with gzip -d.",

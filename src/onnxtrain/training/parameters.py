@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from enum import Enum
 from fnmatch import fnmatchcase
 from typing import TypeAlias
@@ -100,14 +100,15 @@ _LARGE = 2**20
 
 
 def roles_by_exporter(onx: onnx.ModelProto) -> dict[str, Role]:
-    """Return the roles of initializers and constants that the exporter recorded; some versions of PyTorch's do.
+    """Return the roles of initializers and constants that the exporter recorded.
 
-    The original file is needed, because opset conversion drops the metadata.
+    Some versions of PyTorch's do, and this package for scikit-learn estimators. The original file is needed, because
+    opset conversion drops the metadata.
     """
-    if onx.producer_name != "pytorch":
-        return {}
-    names = [i.name for i in onx.graph.initializer]
     said = {v.name: {p.key: p.value for p in v.metadata_props} for v in onx.graph.value_info}
+    if onx.producer_name != "pytorch":
+        return {name: Role.BUFFER for name, recorded in said.items() if graph.BUFFER in recorded}
+    names = [i.name for i in onx.graph.initializer]
     kinds = {name: kind for name in names if (kind := said.get(name, {}).get(KIND))}
     if not kinds:
         scalars = (i.name for i in onx.graph.initializer if i.dims in ([], [1]) and not _RESULT.match(i.name))
@@ -115,6 +116,18 @@ def roles_by_exporter(onx: onnx.ModelProto) -> dict[str, Role]:
     computed = dict.fromkeys(folded_from(onx), Role.PARAMETER) if held_by_module(onx) else {}
     found = {name: _of_kind(kind) for name, kind in kinds.items()}
     return computed | found | dict.fromkeys(made_by_code(onx), Role.BUFFER)
+
+
+def record_buffers(onx: onnx.ModelProto, names: Container[str]) -> None:
+    """Record in a model that initializers are not trained by default, such as the means of a StandardScaler."""
+    known = {value.name: value for value in onx.graph.value_info}
+    for w in onx.graph.initializer:
+        if w.name in names:
+            value = known.get(w.name)
+            if value is None:
+                value = onx.graph.value_info.add()
+                value.CopyFrom(onnx.helper.make_tensor_value_info(w.name, w.data_type, w.dims))
+            value.metadata_props.add(key=graph.BUFFER, value="1")
 
 
 def _of_kind(kind: str) -> Role:

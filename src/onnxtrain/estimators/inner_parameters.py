@@ -1,0 +1,121 @@
+"""Warnings of parameters of a scikit-learn estimator that are not part of its graph, so that training ignores them.
+
+These are its loss, its penalty, its class weights, bounds of its weights, and steps that resample the rows.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.linear_model import (
+    ElasticNet,
+    GammaRegressor,
+    HuberRegressor,
+    Lasso,
+    LogisticRegression,
+    PoissonRegressor,
+    QuantileRegressor,
+    Ridge,
+    SGDClassifier,
+    SGDRegressor,
+)
+from sklearn.neural_network import MLPClassifier, MLPRegressor
+
+from onnxtrain.convert.learned import inside, predictor_of
+from onnxtrain.errors import warn
+from onnxtrain.estimators.constraints import is_set
+from onnxtrain.estimators.reports import is_part_of_more
+from onnxtrain.losses.table import LOSSES, loss_kind
+
+if TYPE_CHECKING:
+    from onnxtrain.estimators.base import OrtGradientEstimator
+
+#: The parameter that is the strength of the penalty of an estimator, and the parameters of the same penalty here.
+_PENALTIES: dict[type, tuple[str, str]] = {
+    Ridge: ("alpha", "l2=alpha / n_samples"),
+    Lasso: ("alpha", "l1=2 * alpha"),
+    ElasticNet: ("alpha", "l1=2 * alpha * l1_ratio, l2=alpha * (1 - l1_ratio)"),
+    LogisticRegression: ("C", "l2=1 / (2 * C * n_samples)"),
+    SGDClassifier: ("alpha", "l2=alpha / 2"),
+    SGDRegressor: ("alpha", "l2=alpha"),
+    MLPClassifier: ("alpha", "l2=alpha / (2 * batch_size)"),
+    MLPRegressor: ("alpha", "l2=alpha / batch_size"),
+}
+
+#: The losses of estimators that have no parameter `loss`.
+_LOSSES: dict[type, str] = {
+    GammaRegressor: "gamma",
+    HuberRegressor: "huber",
+    PoissonRegressor: "poisson",
+    QuantileRegressor: "quantile",
+}
+
+
+def warn_of_ignored_parameters(estimator: OrtGradientEstimator) -> None:
+    """Warn of each parameter of the given model that training ignores; within a search, only of varied ones."""
+    if isinstance(estimator.estimator, BaseEstimator):
+        last = predictor_of(estimator.estimator)
+        said = [*_on_penalty(estimator, last)]
+        if not is_part_of_more():
+            said += [*_on_loss(estimator, last), *_on_weights(estimator, last), *_on_samplers(estimator.estimator)]
+        for message in said:
+            warn(message)
+
+
+def _on_penalty(estimator: OrtGradientEstimator, last: Any) -> Iterator[str]:
+    name, ours = type(last).__name__, type(estimator).__name__
+    if getattr(last, "positive", False) is True:
+        yield f"positive=True of {name} has no effect on the training, after which coefficients may be negative."
+    if type(last) not in _PENALTIES or estimator.l1 or estimator.l2 or estimator.penalty:
+        return
+    strength, same = _PENALTIES[type(last)]
+    chosen, default = getattr(last, strength), inspect.signature(type(last)).parameters[strength].default
+    if np.asarray(chosen).dtype.kind not in "fiu":
+        return  # scikit-learn refuses it
+    if chosen < default if strength == "C" else np.max(chosen) > default:  # a stronger penalty than usual
+        yield (
+            f"{strength}={chosen!r} of {name} has no effect on the training, which minimizes the loss "
+            f"without this penalty. The same penalty is {same} of {ours}."
+        )
+
+
+def _on_loss(estimator: OrtGradientEstimator, last: Any) -> Iterator[str]:
+    loss: Any = getattr(last, "loss", None) if _is_chosen(last, "loss") else _LOSSES.get(type(last))
+    task = "classification" if estimator._classifies else "regression"
+    if loss not in LOSSES or is_set(estimator, "loss") or loss_kind(loss) != task:
+        return
+    if LOSSES[loss] is not LOSSES[str(estimator.loss)]:
+        levels = (getattr(last, name, None) for name in ("quantile", "alpha") if loss == "quantile")
+        level = next((f", loss_params={{'q': {q!r}}}" for q in levels if q is not None), "")
+        yield (
+            f"{type(last).__name__} minimizes the loss {loss!r}, but training minimizes loss={estimator.loss!r}, the "
+            f"default of {type(estimator).__name__}. Set loss={loss!r}{level} to go on with it."
+        )
+
+
+def _on_weights(estimator: OrtGradientEstimator, last: Any) -> Iterator[str]:
+    inner = getattr(last, "class_weight", None)
+    if inner is not None and getattr(estimator, "class_weight", None) is None:
+        yield (
+            f"class_weight={inner!r:.80} of {type(last).__name__} has no effect on the training, in which all rows "
+            f"count alike. Set it on the estimator too: {type(estimator).__name__}(model, class_weight={inner!r:.80})."
+        )
+
+
+def _on_samplers(model: BaseEstimator) -> Iterator[str]:
+    """Yield messages about steps of imbalanced-learn, which change the rows only when their pipeline is fitted."""
+    for name in dict.fromkeys(type(step).__name__ for step in inside(model) if hasattr(step, "fit_resample")):
+        yield (
+            f"{name} has no effect on the training, in which all rows count alike. Set class_weight='balanced', or "
+            f"pass rows that were resampled: X, y = {name}(...).fit_resample(X, y)."
+        )
+
+
+def _is_chosen(model: Any, name: str) -> bool:
+    """Whether a parameter of a model has another value than its default."""
+    known = inspect.signature(type(model)).parameters
+    return name in known and bool(getattr(model, name) != known[name].default)
