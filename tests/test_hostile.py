@@ -388,6 +388,14 @@ def test_an_older_model_with_an_operand_of_unknown_type(op_type):
         onnx_derivative(onx)
 
 
+@pytest.mark.parametrize("call", [fit, with_new_head, onnx_derivative], ids=["fit", "head", "derivative"])
+def test_a_split_of_a_fixed_batch_into_another_number_of_parts(call):
+    nodes = "A, B = Split <axis = 1, num_outputs = 1> (X) C = Concat <axis = 1> (A, B) Y = MatMul(C, W)"
+    onx = changed(with_version(18), nodes=nodes, inputs="float[6, 3] X", outputs="float[6, 2] Y")
+    with pytest.raises(ModelError, match="num_outputs=1, but 2 outputs"):
+        call(onx) if call is not with_new_head else call(onx, 3)
+
+
 @pytest.mark.parametrize("attribute, found", [("transB = 1", [3]), ("transB = 7", [3]), ("transB = 0", [2])])
 def test_a_dropped_intercept_of_a_damaged_product(attribute, found):
     onx = model(f"Y = Gemm <{attribute}> (X, W)")

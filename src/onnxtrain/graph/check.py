@@ -276,6 +276,17 @@ def _check_input(value: onnx.ValueInfoProto) -> None:
         raise ModelError(f"The input {value.name!r} has no element type.")
 
 
+def _check_split(node: onnx.NodeProto) -> None:
+    """Raise if a Split states another number of outputs than it has: onnx and onnxruntime would end the process."""
+    if node.op_type != "Split" or node.domain not in ("", "ai.onnx"):
+        return
+    stated = next((a.i for a in node.attribute if a.name == "num_outputs"), None)
+    if stated is not None and stated != len(node.output):
+        raise ModelError(
+            f"Split (node {node.name!r}) has num_outputs={stated}, but {len(node.output)} outputs. They must be equal."
+        )
+
+
 def _check_names(graph: onnx.GraphProto) -> None:
     """Raise if a name denotes two values, since it would be undefined which of them a node reads."""
     if not all(tensor.name for tensor in graph.initializer):
@@ -296,6 +307,7 @@ _CHECKS: dict[type[Message], Callable[[Any], None]] = {
     onnx.SparseTensorProto: _check_sparse,
     onnx.TypeProto.Tensor: _check_type,
     onnx.GraphProto: _check_names,
+    onnx.NodeProto: _check_split,
 }
 
 
@@ -345,7 +357,6 @@ def check_nodes(proto: onnx.ModelProto) -> None:
         if schema is not None:
             _check_arity(node, schema)
             _check_attributes(node, schema)
-            _check_split(node, schema)
             if not texts.isdisjoint(node.input):
                 _check_texts(node, schema, texts)
 
@@ -377,15 +388,6 @@ def _check_arity(node: onnx.NodeProto, schema: Any) -> None:
             )
     if "" in node.input:
         _check_left_out(node, schema)
-
-
-def _check_split(node: onnx.NodeProto, schema: Any) -> None:
-    """Raise if a Split states another number of outputs than it has: onnxruntime would end the process."""
-    stated = next((a.i for a in node.attribute if a.name == "num_outputs" and schema.name == "Split"), None)
-    if stated is not None and stated != len(node.output):
-        raise ModelError(
-            f"Split (node {node.name!r}) has num_outputs={stated}, but {len(node.output)} outputs. They must be equal."
-        )
 
 
 def _check_texts(node: onnx.NodeProto, schema: Any, texts: Container[str]) -> None:
