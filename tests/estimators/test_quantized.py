@@ -430,7 +430,7 @@ def test_scales_of_batches_are_named_with_the_remedy(nodes, words):
 
 
 def test_integers_behind_an_operator_of_ai_onnx_ml_come_out_as_integers():
-    """Scaler becomes Sub and Mul, whose operands are trained; the weights after it stay quantized."""
+    """Scaler becomes Sub and Mul, if its operands are trained; the weights after it stay quantized."""
     onx = onnx.parser.parse_model(
         """<ir_version: 10, opset_import: ["" : 21, "ai.onnx.ml" : 3]> g (float[N,4] X) => (float[N,3] Y) {
             s = ai.onnx.ml.Scaler <offset = [1.0, 2.0, 0.0, 1.0], scale = [1.0, 0.5, 2.0, 1.0]> (X)
@@ -444,7 +444,9 @@ def test_integers_behind_an_operator_of_ai_onnx_ml_come_out_as_integers():
     }
     onx.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(w), name) for name, w in given.items())
     X = np.random.default_rng(1).standard_normal((40, 4)).astype(np.float32)
-    network = OrtGradientRegressor(onx, max_iter=5, learning_rate=0.05, random_state=0).fit(X, X[:, :3])
+    network = OrtGradientRegressor(
+        onx, max_iter=5, learning_rate=0.05, weights_to_train=["offset", "scale", "Q", "I"], random_state=0
+    ).fit(X, X[:, :3])
     found = network.get_trained_onnx()
     held_again = arrays(found)
     assert set(network.weights_) == {"offset", "scale", "Q", "I"}

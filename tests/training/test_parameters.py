@@ -10,6 +10,10 @@ import pytest
 from onnx import numpy_helper
 from skl2onnx import to_onnx
 from sklearn.ensemble import RandomForestClassifier
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, trainable_weights
 from onnxtrain.convert.fixed_values import are_sines
@@ -132,6 +136,7 @@ ROWS = {
         set(),
     ),
     "(x - m) s": ("C = Sub(X, m) H = Mul(C, s) Y = MatMul(H, V)", {"m": normal(4), "s": normal(4)} | HEAD, set()),
+    "x s + b": ("C = Mul(X, s) H = Add(C, b) Y = MatMul(H, V)", {"s": normal(4), "b": normal(4)} | HEAD, set()),
     "names": (
         "H = Mul(X, bn_moving_variance) Y = MatMul(H, V)",
         {"bn_moving_variance": normal(4)} | HEAD,
@@ -350,6 +355,48 @@ def of_row(row):
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 0), (0, 2, 2)])
 def test_an_array_without_values_is_no_table_of_sines(shape):
     assert not are_sines(np.zeros(shape))
+
+
+#: step of preprocessing, type of the rows, the buffers that it becomes in the file of skl2onnx
+STEPS = {
+    "StandardScaler": (StandardScaler(), np.float32, {"offset", "scale"}),
+    "StandardScaler in float64": (StandardScaler(), np.float64, {"Su_Subcst", "Di_Divcst"}),
+    "only means": (StandardScaler(with_std=False), np.float32, {"offset"}),
+    "RobustScaler": (RobustScaler(), np.float32, {"offset", "scale"}),
+    "MaxAbsScaler": (MaxAbsScaler(), np.float32, {"scale"}),
+    "MinMaxScaler": (MinMaxScaler(), np.float32, {"Mu_Mulcst", "Ad_Addcst"}),
+    "MinMaxScaler in float64": (MinMaxScaler(), np.float64, {"Mu_Mulcst", "Ad_Addcst"}),
+    "SimpleImputer": (SimpleImputer(), np.float32, {"imputed"}),
+    "two steps": (
+        make_pipeline(SimpleImputer(), MinMaxScaler()),
+        np.float32,
+        {"imputed", "Mu_Mulcst", "Ad_Addcst"},
+    ),
+}
+
+
+@pytest.mark.parametrize("row", STEPS)
+def test_statistics_of_preprocessing_are_not_trained_unless_they_are_named(row):
+    step, dtype, buffers = STEPS[row]
+    X = normal(30, 3) + 2
+    y = X.sum(axis=1)
+    onx = to_onnx(make_pipeline(step, Ridge()).fit(X, y), X[:1].astype(dtype))
+    kinds = {w.name: w.kind for w in trainable_weights(onx)}
+    assert kinds == dict.fromkeys(buffers, "buffer") | {"coef": "weight", "intercept": "weight"}
+    tuned = OrtGradientRegressor(onx, max_iter=1).fit(X, y)
+    assert set(tuned.weights_) == {"coef", "intercept"}
+    again = OrtGradientRegressor(tuned.get_trained_onnx(), max_iter=1).fit(X, y)
+    assert set(again.weights_) == {"coef", "intercept"}
+    everything = OrtGradientRegressor(onx, max_iter=1, weights_to_train="all").fit(X, y)
+    assert set(everything.weights_) == set(kinds)
+
+
+def test_a_model_of_buffers_alone_names_them():
+    X = normal(30, 3)
+    scaler = OrtGradientRegressor(to_onnx(StandardScaler().fit(X), X[:1].astype(np.float32)), max_iter=1)
+    with pytest.raises(WeightError, match=r"list these, as in weights_to_train=\['offset', 'scale'\]"):
+        scaler.fit(X, X)
+    assert set(scaler.set_params(weights_to_train=["offset", "scale"]).fit(X, X).weights_) == {"offset", "scale"}
 
 
 def test_leaves_of_two_classes_are_no_table_of_sines():

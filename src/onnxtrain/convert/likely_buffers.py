@@ -1,4 +1,4 @@
-"""Values that a PyTorch module probably does not train, in a file that does not record it.
+"""Values that a module or an estimator does not train, in a file that does not record it.
 
 torch.onnx.export(dynamo=False) records no buffers, and neither exporter records requires_grad=False. Names, values and
 the place of a value in the graph show that it is probably fixed.
@@ -178,6 +178,33 @@ def _scales_of_rows(found: _Graph) -> Iterator[str]:
             yield from found.initializers(w)
             yield from found.initializers(shifted[x])
             shifted[node.output[0]] = shifted[x]  # 2 (x - a) / (b - a)
+
+
+#: Operators between an input and a MinMaxScaler in the files of skl2onnx.
+_PREPROCESSING = frozenset({*_VIEWS, "ArrayFeatureExtractor", "Clip", "Imputer", "Scaler", "Where"})
+
+
+def of_min_max_scalers(onx: onnx.ModelProto) -> set[str]:
+    """Return the initializers of x a + b in a file of skl2onnx, where x are columns of the inputs: a MinMaxScaler.
+
+    No predictor of scikit-learn computes this. In files of other exporters, a and b may be learned.
+    """
+    if onx.producer_name != "skl2onnx":
+        return set()
+    found = _Graph(onx)
+    rows = {i.name for i in onx.graph.input} - found.held
+    scaled: dict[str, str] = {}
+    named: set[str] = set()
+    for node in found.nodes:
+        x, w = found.operands(node) or ("", "")
+        if node.op_type == "Mul" and x in rows and w in found.held:
+            scaled[node.output[0]] = w
+        elif node.op_type == "Add" and x in scaled:
+            named.update((scaled[x], w))
+            rows.update(node.output)
+        elif node.op_type in _PREPROCESSING and not rows.isdisjoint(node.input):
+            rows.update(node.output)
+    return named
 
 
 def _scales_of_outputs(found: _Graph) -> Iterator[str]:

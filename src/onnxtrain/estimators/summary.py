@@ -198,8 +198,8 @@ def trainable_weights(
     list of Weight
         Each with ``name``, ``step`` of the pipeline, ``shape``, ``size`` and ``kind`` (``"coefficient"``,
         ``"intercept"``, ``"scale"``, ``"leaf"``, ...; for an ONNX model, ``"weight"``, or ``"buffer"`` for values that
-        are trained only if `weights_to_train` names them: statistics of BatchNormalization, masks, position tables,
-        scalars of formulas).
+        are trained only if `weights_to_train` names them: statistics of BatchNormalization and of preprocessing, masks,
+        position tables, scalars of formulas).
 
     Raises
     ------

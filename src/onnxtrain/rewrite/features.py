@@ -1,7 +1,8 @@
 """Preprocessing of features: Scaler, Normalizer, Imputer, Binarizer; selection and concatenation of columns.
 
 LabelEncoder, OneHotEncoder and similar operators map categories and have no
-gradient: they are kept.
+gradient: they are kept. The statistics that Scaler and Imputer hold are buffers,
+as those of StandardScaler and SimpleImputer are, from which converters make them.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import onnx_ir as ir
 
 from onnxtrain.errors import RewriteError
 from onnxtrain.graph import attribute, constant, is_float, rank
-from onnxtrain.rewrite.registry import as_float, floats, rewrite, weight
+from onnxtrain.rewrite.registry import as_float, buffer, floats, rewrite
 
 
 @rewrite("ai.onnx.ml", "Scaler")
@@ -21,9 +22,9 @@ def scaler(op, node):
     x = x if x.dtype is dtype else op.Cast(x, to=dtype)
     offset, scale = floats(node, "offset"), floats(node, "scale")
     if np.any(offset != 0):
-        x = op.Sub(x, weight(op, offset, "offset", dtype))  # dates in seconds need more digits than float32 has
+        x = op.Sub(x, buffer(op, offset, "offset", dtype))  # dates in seconds need more digits than float32 has
     if np.any(scale != 1):
-        x = op.Mul(x, weight(op, scale, "scale", dtype))
+        x = op.Mul(x, buffer(op, scale, "scale", dtype))
     return op.Cast(x, to=ir.DataType.FLOAT)
 
 
@@ -70,7 +71,8 @@ def imputer(op, node):
         return None  # integers have no gradient
     missing = attribute(node, "replaced_value_float", 0.0)
     found = op.IsNaN(x) if np.isnan(missing) else op.Equal(x, float(missing))
-    return op.Where(found, weight(op, floats(node, "imputed_value_floats"), "imputed", x.dtype), x)
+    imputed = buffer(op, floats(node, "imputed_value_floats"), "imputed", x.dtype)
+    return op.Where(found, imputed, x)
 
 
 @rewrite("ai.onnx.ml", "Binarizer")

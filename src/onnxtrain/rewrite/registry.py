@@ -14,7 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import RewriteError
-from onnxtrain.graph import Op, Rule, attribute, operator_name
+from onnxtrain.graph import BUFFER, Op, Rule, attribute, operator_name
 from onnxtrain.registry import Registry
 
 REWRITES: Registry[Rule] = Registry("rewriting", RewriteError)
@@ -62,6 +62,13 @@ def floats(node: ir.Node, name: str) -> np.ndarray:
 def weight(op: Op, array: np.ndarray, name: str, dtype: ir.DataType = ir.DataType.FLOAT) -> ir.Value:
     """Return a new initializer, a trainable parameter."""
     return op.initializer(ir.tensor(np.ascontiguousarray(array, dtype=dtype.numpy())), name)
+
+
+def buffer(op: Op, array: np.ndarray, name: str, dtype: ir.DataType = ir.DataType.FLOAT) -> ir.Value:
+    """Return a new initializer that is trained only if it is named."""
+    found = weight(op, array, name, dtype)
+    found.metadata_props[BUFFER] = "1"
+    return found
 
 
 def as_float(op: Op, x: ir.Value) -> ir.Value:

@@ -15,9 +15,9 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import RewriteError
-from onnxtrain.graph import BUFFER, Op, attribute
+from onnxtrain.graph import Op, attribute
 from onnxtrain.rewrite.linear import class_labels, labels_of_best, labels_of_sign, post_transform
-from onnxtrain.rewrite.registry import floats, mask, rewrite, weight
+from onnxtrain.rewrite.registry import buffer, floats, mask, rewrite, weight
 
 #: float32 represents all integers up to this one.
 _MOST_LEAVES = 2**24
@@ -256,9 +256,7 @@ def _rounded(op: Op, p: ir.Value, k: int) -> ir.Value:
 def _add_base(op: Op, z: ir.Value, base: np.ndarray) -> ir.Value:
     if not len(base):
         return z
-    start = weight(op, base, "base_values")
-    start.metadata_props[BUFFER] = "base values"
-    return op.Add(z, start)
+    return op.Add(z, buffer(op, base, "base_values"))
 
 
 def _are_opposite(node: ir.Node, leaves: Leaves) -> bool:

@@ -1,7 +1,7 @@
 """Roles of initializers: parameters, which are trained by default, and buffers, which are not.
 
 If the exporter recorded the roles, these are used. Otherwise only certain initializers are buffers: statistics of a
-normalization, masks, tables of sines, scalars of a formula.
+normalization or of preprocessing, masks, tables of sines, scalars of a formula.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from onnxtrain.convert.fixed_values import (
     are_sines,
     are_slopes,
 )
+from onnxtrain.convert.likely_buffers import of_min_max_scalers
 from onnxtrain.convert.tied_weights import folded_from, is_computed
 
 #: The nodes that compute with an initializer, and its operand position.
@@ -107,7 +108,8 @@ def roles_by_exporter(onx: onnx.ModelProto) -> dict[str, Role]:
     """
     said = {v.name: {p.key: p.value for p in v.metadata_props} for v in onx.graph.value_info}
     if onx.producer_name != "pytorch":
-        return {name: Role.BUFFER for name, recorded in said.items() if graph.BUFFER in recorded}
+        marked = (name for name, recorded in said.items() if graph.BUFFER in recorded)
+        return dict.fromkeys((*marked, *of_min_max_scalers(onx)), Role.BUFFER)
     names = [i.name for i in onx.graph.initializer]
     kinds = {name: kind for name in names if (kind := said.get(name, {}).get(KIND))}
     if not kinds:
