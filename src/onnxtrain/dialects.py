@@ -17,6 +17,7 @@ _POLARS = {
         r"array alone: numpy.array(\2.to_list())"
     ),
     rf"pandas\.to_datetime\({_COLUMN}\)": r"\1.str.to_datetime()",
+    r"(?<=': )object(?=[,}])": "str",
     r"\.astype\((\{|float|str)": r".cast(\1",
     r"\.str\.replace\(('[^']*'), '', regex=True\)": r".str.replace_all(\1, '')",
     r"X\.fillna\(\{('[^']*'): ([^}]*)\}\)": r"X.with_columns(X[\1].fill_null(\2))",

@@ -127,6 +127,54 @@ def test_a_dataset_of_a_closed_file(tmp_path):
             call()
 
 
+TOWNS = pd.DataFrame({"area": RENT, "town": ["Bern", "Ulm"] * 10, "canton": [np.nan, "BE"] * 10})
+
+
+def of_towns(*columns):
+    encoder = OneHotEncoder(handle_unknown="ignore")
+    steps = make_column_transformer((encoder, list(columns)), (StandardScaler(), ["area"]))
+    return OrtGradientRegressor(make_pipeline(steps, LinearRegression()), max_iter=1).fit(TOWNS, RENT)
+
+
+@pytest.mark.parametrize(
+    "X, columns, code",
+    [
+        (pd.DataFrame({"area": [1.0], "town": np.nan, "canton": "BE"}), ["town"], "X.astype({'town': object})"),
+        (
+            pd.DataFrame({"area": [1.0, 2.0], "town": np.nan, "canton": np.nan}),
+            ["town", "canton"],
+            "X.astype({'town': object, 'canton': object})",
+        ),
+        (pd.DataFrame({"town": [np.nan], "canton": "BE", "area": 1.0}), ["town"], "X.astype({'town': object})"),
+        (pd.DataFrame({"area": [np.nan], "town": np.nan, "canton": "BE"}), ["town"], "X.astype({'town': object})"),
+        (pl.DataFrame({"area": [1.0], "town": [None], "canton": ["BE"]}), ["town"], "X.cast({'town': str})"),
+    ],
+    ids=["one", "two", "in another order", "a number as well", "polars"],
+)
+def test_a_column_of_missing_texts_has_the_type_of_numbers(X, columns, code):
+    tuned = of_towns(*columns)
+    words = f"in {', '.join(map(repr, columns))}, where fit got texts. If all texts are missing, pass {code}."
+    with pytest.raises(DataError, match=re.escape(words)):
+        tuned.predict(X)
+    converted = eval(code, {"X": X})
+    if not np.isnan(X["area"][0]):
+        assert np.isfinite(tuned.predict(converted)).all()
+    else:
+        with pytest.raises(DataError, match="Input X contains NaN in 'area'"):
+            tuned.predict(converted)
+
+
+def test_missing_texts_for_a_file_are_objects():
+    onx = of_towns("town").get_trained_onnx()
+    tuned = OrtGradientRegressor(onx, max_iter=1).fit(TOWNS, RENT)
+    X = pd.DataFrame({"area": [1.0], "town": [np.nan], "canton": ["BE"]})
+    with pytest.raises(
+        DataError, match=re.escape("are missing. Pass them as objects: numpy.asarray(X['town'], object)")
+    ):
+        tuned.predict(X)
+    assert np.isfinite(tuned.predict(X.assign(town=np.asarray(X["town"], object)))).all()
+
+
 def test_a_column_of_polars_becomes_a_frame():
     with pytest.raises(DataError, match=re.escape("X is a Series. Pass a frame: X.to_frame() for a column.")):
         line().fit(pl.DataFrame({"area": RENT})["area"], RENT)

@@ -220,7 +220,8 @@ def cast(values: Any, dtype: np.dtype, name: str) -> Any:
         return values
     if dtype.kind in "OSU":
         if values.dtype.kind not in "OSU":
-            raise DataError(f"{name} must contain strings, but has dtype {values.dtype}. {_AS_STRINGS.format(name)}")
+            remedy = _AS_MISSING if values.dtype.kind == "f" and np.isnan(values).all() else _AS_STRINGS
+            raise DataError(f"{name} must contain strings, but has dtype {values.dtype}. {remedy.format(name)}")
         return values.astype(object)
     if values.dtype.kind not in "fiub":
         return cast(_numbers(values, dtype, name), dtype, name)
@@ -235,6 +236,7 @@ def cast(values: Any, dtype: np.dtype, name: str) -> Any:
     return values
 
 
+_AS_MISSING = "All its values are missing. Pass them as objects: numpy.asarray({}, object)."
 _AS_STRINGS = "If the model was trained on numbers as strings, pass numpy.asarray({}, str)."
 
 

@@ -41,7 +41,40 @@ def in_order(X: Frame, names: Sequence[str], estimator: Estimator | None) -> Fra
 
 def _try(estimator: Estimator, rows: Features) -> None:
     """Let an estimator predict, so that it raises its own error for rows that it refuses."""
+    try:
+        _predict(estimator, rows)
+    except TypeError as e:
+        names = _missing_texts(estimator, rows) if _OF_TEXTS in str(e) and is_frame(rows) else []
+        if not names:
+            raise
+        types = ", ".join(f"{name!r}: object" for name in names)
+        raise DataError(
+            f"X has the type {rows[names[0]].dtype} in {', '.join(map(repr, names))}, where fit got texts. If all "
+            f"texts are missing, pass X.astype({{{types}}})."
+        ) from e
+
+
+def _predict(estimator: Estimator, rows: Features) -> None:
     getattr(estimator, "predict" if hasattr(estimator, "predict") else "transform")(rows)
+
+
+#: The error of numpy, which an encoder of texts raises for a column of floats.
+_OF_TEXTS = "ufunc 'isnan' not supported"
+
+
+def _missing_texts(estimator: Estimator, rows: Any) -> list[Any]:
+    """Return the columns of NaN alone, which pandas takes for numbers, that an estimator takes as texts."""
+    names = [name for name, dtype in rows.dtypes.items() if dtype.kind == "f" and rows[name].isna().all()]
+    return [name for name in names if _needs_text(estimator, rows.astype({n: object for n in names if n != name}))]
+
+
+def _needs_text(estimator: Estimator, rows: Frame) -> bool:
+    """Whether an encoder of texts refuses a column of floats."""
+    try:
+        _predict(estimator, rows)
+    except (TypeError, ValueError) as e:
+        return _OF_TEXTS in str(e)
+    return False
 
 
 def takes_nan(estimator: Estimator, X: Any) -> bool:
