@@ -27,6 +27,7 @@ import polars as pl
 import pytest
 import scipy.sparse
 from skl2onnx import to_onnx
+from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.cluster import KMeans
@@ -54,12 +55,14 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
     LabelEncoder,
+    MinMaxScaler,
     OneHotEncoder,
     OrdinalEncoder,
     SplineTransformer,
     StandardScaler,
 )
-from sklearn.svm import LinearSVR
+from sklearn.svm import SVR, LinearSVR
+from sklearn.tree import DecisionTreeRegressor
 
 import onnxtrain
 from onnxtrain import (
@@ -148,6 +151,31 @@ DIGITS_AS_TEXT = pd.DataFrame({"area": np.arange(20.0), "rooms": ["2", "3.5"] * 
 
 
 ENCODED = make_pipeline(OneHotEncoder(), LogisticRegression())
+
+
+def without_features(model, kind=FloatTensorType):
+    """Return the file of a model that does not state the number of features."""
+    return to_onnx(model.fit(IRIS, SPECIES), initial_types=[("X", kind([None, None]))])
+
+
+#: Files that do not state the number of features, which their first operators show.
+OPEN_FILES = {
+    "Ridge": lambda: without_features(Ridge()),
+    "classifier": lambda: without_features(LogisticRegression(max_iter=9999)),
+    "two targets": lambda: to_onnx(
+        Ridge().fit(IRIS, IRIS[:, :2]), initial_types=[("X", FloatTensorType([None, None]))]
+    ),
+    "StandardScaler": lambda: without_features(make_pipeline(StandardScaler(), Ridge())),
+    "StandardScaler in float64": lambda: without_features(make_pipeline(StandardScaler(), Ridge()), DoubleTensorType),
+    "MinMaxScaler": lambda: without_features(make_pipeline(MinMaxScaler(), Ridge())),
+    "SVR": lambda: without_features(SVR()),
+    "MatMul": lambda: onnx_model(
+        "(float[n, d] X) => (float[n, 1] Y) <float[4, 1] W = {1, 2, 3, 4}> { Y = MatMul(X, W) }"
+    ),
+    "Gemm": lambda: onnx_model(
+        "(float[n, d] X) => (float[n, 1] Y) <float[1, 4] W={1, 2, 3, 4}> {Y = Gemm<transB = 1>(X, W)}"
+    ),
+}
 WITH_TOWNS = make_pipeline(make_column_transformer((OneHotEncoder(), ["town"]), (StandardScaler(), ["area"])), Ridge())
 WITH_SPLINES = make_pipeline(
     make_column_transformer((OneHotEncoder(), ["town"]), (SplineTransformer(), ["area"])), LogisticRegression()
@@ -767,6 +795,17 @@ MORE_CALLS = [
         "StandardScaler is a transformer, which learns without y",
     ),
     (lambda _: R(make_pipeline(StandardScaler())).fit(X, y), ParameterError, "Pipeline ends with a transformer"),
+    (
+        lambda _: R(make_pipeline(StandardScaler(), "model.onnx")).fit(X, y),
+        ParameterError,
+        "The last step of the pipeline is 'model.onnx', which is no estimator. Put the pipeline outside, and pass the "
+        "ONNX model: make_pipeline(StandardScaler(), OrtGradientRegressor('model.onnx')).",
+    ),
+    (
+        lambda _: C(make_pipeline(OneHotEncoder(), make_pipeline(StandardScaler(), NETWORK))).fit(IRIS, SPECIES),
+        ParameterError,
+        "make_pipeline(OneHotEncoder(), StandardScaler(), OrtGradientClassifier(onx))",
+    ),
     (lambda _: R([Ridge(), Ridge()]).fit(X, y), ParameterError, "its bytes or a path, got list."),
     (
         lambda _: R(pathlib.Path("no/such.onnx")).fit(X, y),
@@ -3808,3 +3847,32 @@ def test_numbers_as_strings_are_trained_as_the_message_converts_them(rows):
     rows = {"town": np.asarray(rows["town"], str)} if isinstance(rows, dict) else np.asarray(rows, str)
     model = R(OF_STRINGS, max_iter=2).fit(rows, RENT)
     assert model.loss_curve_[0] > model.loss_curve_[1]
+
+
+@pytest.mark.filterwarnings("ignore:y is from .* so it cannot predict", "ignore::sklearn.exceptions.ConvergenceWarning")
+@pytest.mark.parametrize("row", OPEN_FILES)
+def test_the_first_layer_of_a_file_tells_the_number_of_features(row):
+    kind, target = (C, SPECIES) if row == "classifier" else (R, IRIS[:, :2] if row == "two targets" else IRIS[:, 0])
+    model = kind(OPEN_FILES[row](), max_iter=1)
+    with pytest.raises(DataError, match="X has 3 features, but the model takes 4. Pass those columns"):
+        model.fit(IRIS[:, :3], target)
+    model.fit(IRIS, target)
+    with pytest.raises(DataError, match="X has 3 features, but OrtGradient.* is expecting 4 features"):
+        model.predict(IRIS[:, :3])
+
+
+def test_rows_of_another_number_of_features_than_trees_take():
+    """A tree may not use the last feature, so the file does not show their number."""
+    onx = without_features(DecisionTreeRegressor(max_depth=2))
+    with pytest.raises(DataError, match="requests feature 3 .* The rows may have another number of features than"):
+        R(onx, max_iter=1).fit(IRIS[:, :3], IRIS[:, 0])
+
+
+def test_an_onnx_model_follows_the_steps_of_a_pipeline(tmp_path):
+    path = tmp_path / "model.onnx"
+    onnx.save(LINE, path)
+    with pytest.raises(ParameterError, match="Put the pipeline outside") as e:
+        R(make_pipeline(StandardScaler(), path)).fit(X, y)
+    (code,) = re.findall(r"(make_pipeline\(.*\))\. OrtGradientRegressor takes its other", str(e.value))
+    tuned = eval(code).set_params(ortgradientregressor__max_iter=1).fit(X, y)
+    assert tuned.predict(X[:2]).shape == (2,)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import TypeAlias
 
 import onnx
@@ -71,6 +71,57 @@ def added_masks(onx: onnx.ModelProto) -> frozenset[str]:
     return frozenset(name for name in masks if _is_added(name, readers))
 
 
+@graph.as_model_error("The model cannot be read")
+def numbers_of_features(onx: onnx.ModelProto) -> dict[str, int]:
+    """Return the number of features of each floating-point input, if its first operators are linear layers or scalers.
+
+    In a file of skl2onnx, sums and products with one value per column are scalers; others may repeat a single column.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> onx = onnx.parser.parse_model('''<ir_version: 10, opset_import: ["" : 21]>
+    ...     g (float[n, d] X) => (float[n, 1] Y) <float[2, 1] W = {1, 2}> { Y = MatMul(X, W) }''')
+    >>> numbers_of_features(onx)
+    {'X': 2}
+    """
+    proto = graph.inline_functions(onx)
+    readers, constants = readers_of(proto), constants_of(proto)
+    scalers = {"Add", "Div", "Mul", "Sub"} if onx.producer_name == "skl2onnx" else set()
+    found = {}
+    for value in filter(_is_float, proto.graph.input):
+        uses = [use for use in _uses(value.name, readers, _CASTS) if use[0].op_type not in _CASTS]
+        lengths = {_n_features(node, position, constants, scalers) for node, position in uses}
+        if len(lengths) == 1 and 0 not in lengths:
+            found[value.name] = lengths.pop()
+    return found
+
+
+#: Operators whose result has the values and the shape of their operand.
+_CASTS = frozenset({"Cast", "Identity"})
+
+
+def _n_features(
+    node: onnx.NodeProto, position: int, constants: Mapping[str, onnx.TensorProto], scalers: Collection[str]
+) -> int:
+    """Return the number of features that a node takes; 0 if it is unknown."""
+    given = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    if node.op_type in scalers and node.input[1 - position] in constants:
+        dims = constants[node.input[1 - position]].dims
+        return dims[-1] if len(dims) in (1, 2) and math.prod(dims) == dims[-1] > 1 else 0
+    if node.op_type in ("MatMul", "Gemm") and position == 0 and not given.get("transA"):
+        dims = constants[node.input[1]].dims if node.input[1] in constants else ()
+        return dims[1 if given.get("transB") else 0] if len(dims) == 2 else 0
+    if node.op_type == "LinearRegressor":
+        return len(given.get("coefficients", ())) // given.get("targets", 1)
+    if node.op_type == "LinearClassifier":
+        return len(given.get("coefficients", ())) // max(1, len(given.get("intercepts", ())))
+    if vectors := given.get("n_supports", sum(given.get("vectors_per_class", ()))):
+        return len(given["support_vectors"]) // vectors
+    n_values = len(given.get("scale", ())) if node.op_type == "Scaler" else 0
+    return n_values if n_values > 1 else 0  # a single value is for all features
+
+
 #: Operators that have a branch for NaN.
 _TREES = frozenset({"TreeEnsemble", "TreeEnsembleClassifier", "TreeEnsembleRegressor"})
 
@@ -135,13 +186,13 @@ def constants_of(proto: onnx.ModelProto) -> dict[str, onnx.TensorProto]:
     return found
 
 
-def _uses(name: str, readers: Readers) -> Iterator[tuple[onnx.NodeProto, int]]:
-    """Yield the nodes that read a value in any shape or type, with the position of the operand."""
+def _uses(name: str, readers: Readers, through: frozenset[str] = _SAME_VALUES) -> Iterator[tuple[onnx.NodeProto, int]]:
+    """Yield the nodes that read a value, also after the operators `through`, with the position of the operand."""
     todo, known = [name], {name}
     while todo:
         for node, position in readers[todo.pop()]:
             yield node, position
-            if position == 0 and node.op_type in _SAME_VALUES and node.output[0] not in known:
+            if position == 0 and node.op_type in through and node.output[0] not in known:
                 known.add(node.output[0])
                 todo.append(node.output[0])
 

@@ -18,7 +18,7 @@ import onnx
 import onnx.numpy_helper
 
 from onnxtrain import graph
-from onnxtrain.convert.lookups import lengths_of_tables, takes_missing
+from onnxtrain.convert.lookups import lengths_of_tables, numbers_of_features, takes_missing
 from onnxtrain.errors import ModelError, ParameterError
 from onnxtrain.graph.query import assign, copy_of, dimensions, nodes_in
 from onnxtrain.registry import did_you_mean
@@ -39,7 +39,7 @@ class Entrance:
     types : mapping of str to str
         The numpy type of each input that takes rows; float32 stands for any floating-point type.
     shapes : mapping of str to tuple or None
-        The declared dimensions of each input; None if the rank is unknown.
+        The dimensions of each input, as declared or as its first layer takes them; None if the rank is unknown.
     axes : mapping of str to int
         The batch axis of each input.
     fixed : mapping of str to ndarray
@@ -129,6 +129,8 @@ class Entrance:
             for name, array in arrays.items()
         }
         types = {name: _dtype(listed[name]).str for name in taking}
+        widths = numbers_of_features(proto)
+        taking = {name: _with_features(shape, known[name], widths.get(name)) for name, shape in taking.items()}
         return cls(types, taking, known, arrays, lengths, lengths_of_tables(proto), takes_missing(proto))
 
     def with_defaults(self, onx: graph.ModelLike) -> onnx.ModelProto:
@@ -206,6 +208,13 @@ def _no_rows(name: str, shape: Shape | None) -> str:
 def _shape(value: onnx.ValueInfoProto | None) -> Shape | None:
     found = None if value is None else dimensions(value)
     return None if found is None else tuple(found)
+
+
+def _with_features(shape: Shape | None, axis: int, n_features: int | None) -> Shape | None:
+    """Return the shape of an input whose features are its open last axis."""
+    if n_features is None or not shape or axis == len(shape) - 1 or isinstance(shape[-1], int):
+        return shape
+    return (*shape[:-1], n_features)
 
 
 def _row(shape: Shape | None, axis: int) -> tuple[int | None, ...] | None:

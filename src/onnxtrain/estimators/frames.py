@@ -299,7 +299,10 @@ class InputForm:
             return
         _check_names_given(shapes, X)
         for name, shape in shapes.items():
-            check_features(X, shape, source, of_tokens=name in self.tables)
+            row = self.shapes.get(name) or ()  # the first layer may show what the file leaves open
+            known = len(row) == len(shape) - 1
+            taken = [d if wanted is None else wanted for wanted, d in zip(shape[1:], row, strict=True)] if known else []
+            check_features(X, (shape[0], *taken) if known else shape, source, of_tokens=name in self.tables)
 
     def around(self, trained: Estimator) -> Estimator:
         """Return the user's estimator, given its trained part, which here is the whole."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -248,6 +249,8 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
         )
     if isinstance(estimator, (ColumnTransformer, Pipeline)):
         _check_steps(estimator)
+    if isinstance(estimator, Pipeline):
+        _check_last_step(estimator, "Classifier" if classifies else "Regressor")
     if is_estimator(estimator) and hasattr(estimator, "fit"):
         if classifies is not None:
             _check_kind(estimator, classifies=classifies)
@@ -291,6 +294,21 @@ def _check_steps(pipeline: ColumnTransformer | Pipeline) -> None:
             raise ParameterError("A step of the pipeline is a list. Pass the steps one by one: make_pipeline(*steps).")
         if isinstance(step, (ColumnTransformer, Pipeline)):
             _check_steps(step)
+
+
+def _check_last_step(pipeline: Pipeline, kind: str) -> None:
+    """Raise a ParameterError if the last step of a pipeline is an ONNX model."""
+    *steps, last = (step for _, step in pipeline.steps)
+    while isinstance(last, Pipeline):
+        steps, last = [*steps, *(step for _, step in last.steps[:-1])], last.steps[-1][1]
+    if not is_onnx(last) or last == "passthrough":
+        return
+    found, model = (repr(str(last)),) * 2 if isinstance(last, (str, os.PathLike)) else ("an ONNX model", "onx")
+    code = ", ".join([*(" ".join(repr(step).split()) for step in steps), f"OrtGradient{kind}({model})"])
+    raise ParameterError(
+        f"The last step of the pipeline is {found}, which is no estimator. Put the pipeline outside, and pass the ONNX "
+        f"model: make_pipeline({code}). OrtGradient{kind} takes its other parameters there."
+    )
 
 
 def _remedy(model: Any, X: Any, kind: str) -> str:

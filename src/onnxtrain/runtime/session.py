@@ -312,10 +312,17 @@ _ENCODERS = {
     "UnknownCategory": "OrdinalEncoder(handle_unknown='use_encoded_value', unknown_value=-1)",
 }
 
+_FEATURES = (
+    " The rows may have another number of features than the model takes, which the file does not state. Pass those "
+    "with which it was trained, such as model.feature_names_in_ of a scikit-learn estimator."
+)
+
 #: The remedies for parts of the messages of onnxruntime.
 _REMEDIES = {
     "Attempting to broadcast": " Two inputs or results have different lengths. Pass the inputs of a row, such as token "
-    "ids and their mask, with the same length.",
+    "ids and their mask, with the same length, and rows with as many features as the model takes.",
+    "GEMM: Dimension mismatch": _FEATURES,
+    "requests feature": _FEATURES,
     "cannot be reshaped to the requested shape": " The file may only take as many rows, or rows as long, as it was "
     "exported with, although its inputs say otherwise. Export it with dynamic_shapes of torch.onnx.export(..., "
     "dynamo=True) for both axes, and with x.reshape(len(x), -1) in the module.",
