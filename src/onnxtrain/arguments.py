@@ -508,7 +508,7 @@ def _wrong_call(owner: object, method: str, signature: _Signature, n_given: int,
         )
     name = f"{type(owner).__name__}.{method}"
     if unknown := signature.unknown(kwargs):
-        return f"{name} has no argument {unknown!r}. {_place(type(owner), unknown, signature.names)}"
+        return f"{name} has no argument {unknown!r}. {_place(type(owner), method, unknown, signature.names)}"
     if missing := signature.missing(n_given, kwargs):
         shown = signature.names[:2] if signature.names[1:2] == ("y",) else signature.required
         return f"{name} requires {' and '.join(missing)}: {method}({', '.join(shown)})."
@@ -520,8 +520,15 @@ def _wrong_call(owner: object, method: str, signature: _Signature, n_given: int,
     return f"{name} takes only {positional} by position, got {n_given} arguments. {remedy}"
 
 
-def _place(cls: type, name: str, known: Iterable[str]) -> str:
+#: The similarity of a name with one more letter, such as label and labels.
+_NEAR = 0.85
+
+
+def _place(cls: type, method: str, name: str, known: Sequence[str]) -> str:
     """Return advice on an argument that a method does not have: the parameter of the estimator, or a near name."""
+    near = difflib.get_close_matches(_key(name), known, n=1, cutoff=_NEAR)
+    if near and method not in ("fit", "partial_fit"):  # whose remedies say more
+        return f"Did you mean {near[0]!r}?"
     parameters = _signature(cls).names
     ours = name if name in parameters else _OURS.get(_key(name))
     if ours in parameters:

@@ -1790,7 +1790,8 @@ FURTHER_CALLS = [
     (
         lambda _: R(loss="mape").fit(X, y),
         LossError,
-        "For a loss of your own, pass a function of op, y and the predictio",
+        "For a loss of your own, pass a function of op, y and the prediction, or first import the module that registers "
+        "it with @onnxtrain.loss('mape').",
     ),
     (
         lambda _: R().fit(X, y, (X, y)),
@@ -2132,6 +2133,13 @@ SECOND_HOUR += [
         "but estimator=an ONNX model has no parameters.",
     ),
     (lambda _: onnxtrain.load(b"abc"), ArgumentTypeError, "got b'abc'. Write the content to a file first."),
+    (
+        lambda r: r.get_trained_onnx(label=True),
+        ArgumentTypeError,
+        "get_trained_onnx has no argument 'label'. Did you mean 'labels'?",
+    ),
+    (lambda r: r.embed(X, outputs="a"), ArgumentTypeError, "embed has no argument 'outputs'. Did you mean 'output'?"),
+    (lambda r: r.predict(X, label=y), ArgumentTypeError, "Pass the column of the targets as y, and X without it"),
     (lambda r: r.summary(line_length=80), ArgumentTypeError, "has no argument 'line_length'. It takes no arguments."),
     (
         lambda r: r.gradient(X, y, wrt="coef"),

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 import sklearn
 from sklearn.compose import make_column_transformer
+from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
@@ -223,3 +224,21 @@ def test_an_unknown_category_is_named(call):
         call()
     assert "OrdinalEncoder(handle_unknown='use_encoded_value', unknown_value=-1)" in str(e.value)
     assert "Gather" not in str(e.value)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [OneHotEncoder(), make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder())],
+    ids=["encoder", "imputer"],
+)
+def test_missing_strings_of_pandas_become_nan(step):
+    """A column of dtype string has pandas.NA for a missing value, which cannot be compared."""
+    X = pd.DataFrame({"area": RENT, "town": ["Bern", pd.NA] * 10}).astype({"town": "string"})
+    columns = make_column_transformer((step, ["town"]), remainder="passthrough")
+    tuned = OrtGradientRegressor(make_pipeline(columns, LinearRegression()), max_iter=1)
+    code = "X.astype({'town': object}).fillna({'town': numpy.nan})"
+    with pytest.raises((ArgumentTypeError, DataError), match="X contains pandas.NA in .town., which scikit") as e:
+        tuned.fit(X, RENT)
+    assert str(e.value).endswith(f"Replace it by NaN: {code}.")
+    filled = eval(code, {"X": X, "numpy": np})
+    assert tuned.fit(filled, RENT).predict(filled).shape == (20,)

@@ -24,7 +24,7 @@ from sklearn.tree import DecisionTreeRegressor
 
 from onnxtrain import Inputs, OrtGradientClassifier, OrtGradientRegressor, load
 from onnxtrain.errors import ArgumentTypeError, DataError, ParameterError
-from onnxtrain.rows import Parts, from_files
+from onnxtrain.rows import Parts, from_files, from_parquet
 
 N = 603
 _rng = np.random.RandomState(0)
@@ -630,12 +630,36 @@ def test_targets_of_the_parts_that_are_scored_are_alike():
         OrtGradientRegressor(max_iter=1).fit(X, value).score(source)
 
 
-@pytest.mark.parametrize("flaw", [np.nan, np.inf])
-def test_a_missing_target_of_a_later_part_is_named(flaw):
+@pytest.mark.parametrize("sample", [10, 10_000], ids=["after the sample", "in the sample"])
+@pytest.mark.parametrize("columns", [1, 2])
+def test_a_missing_target_names_its_part_and_the_remedy(tmp_path, columns, sample):
+    target = np.c_[value, value][:, :columns].squeeze()
+    target[400] = np.nan
+    known = "numpy.isfinite(y)" if columns == 1 else "numpy.isfinite(y).all(axis=1)"
+    words = "Part 26 has 1 rows without a target (NaN). Leave them out: let read(26) return X[known], y[known] with "
+    with pytest.raises(DataError, match=re.escape(f"{words}known = {known}. For from_parquet, write")):
+        OrtGradientRegressor(max_iter=1).fit(parts_of(40, X, target, sample=sample))
+    kept = eval(known, {"numpy": np, "y": target})
+    OrtGradientRegressor(max_iter=1).fit(parts_of(40, X[kept], target[kept], sample=sample))
+
+
+def test_an_infinite_target_of_a_later_part_is_named():
     target = value.copy()
-    target[400] = flaw
+    target[400] = np.inf
     with pytest.raises(DataError, match="Part 26: Input y contains .*known = numpy.isfinite"):
         OrtGradientRegressor(max_iter=1).fit(parts_of(40, X, target, sample=10))
+
+
+def test_a_parquet_file_is_written_without_missing_targets(tmp_path):
+    path, label = tmp_path / "rows.parquet", "t"
+    table = pd.DataFrame(X).add_prefix("x").assign(t=value)
+    table.loc[9, "t"] = np.nan
+    table.to_parquet(path)
+    model = OrtGradientRegressor(max_iter=1)
+    with pytest.raises(DataError, match="without these rows: (.*)[.]$") as e:
+        model.fit(from_parquet(path, label=label))
+    exec(str(e.value).rpartition("rows: ")[2].removesuffix("."), {"table": table, "label": label, "path": path})
+    model.fit(from_parquet(path, label=label))
 
 
 def test_a_sparse_part_is_found_if_the_classes_are_given():

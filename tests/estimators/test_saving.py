@@ -3,6 +3,7 @@
 import json
 import os
 import pickle
+import re
 import shutil
 import socket
 import stat
@@ -23,6 +24,7 @@ from onnxtrain import LoRA, OrtGradientClassifier, OrtGradientRegressor, load, s
 from onnxtrain.errors import ExportError, FileError, ModelError
 from onnxtrain.estimators import file_format
 from onnxtrain.graph import held
+from onnxtrain.losses import LOSSES, loss
 from onnxtrain.optim import SGD, Cosine
 from onnxtrain.runtime.session import run
 
@@ -791,3 +793,21 @@ def test_a_large_model_computes_the_same_bits_after_it_is_loaded(tmp_path, monke
     assert twin.fit(X, y).loss_curve_ == model.fit(X, y).loss_curve_ == again.fit(X, y).loss_curve_
     save(twin, tmp_path / "m.onnx")
     np.testing.assert_array_equal(load(tmp_path / "m.onnx").predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize("name", ["fourth", "my_huber"], ids=["like no other", "like another"])
+def test_a_file_with_a_loss_that_is_not_registered_yet(tmp_path, monkeypatch, name):
+    def register():
+        loss(name)(lambda op, y_true, y_pred: (y_true - y_pred) ** 4)
+
+    path = tmp_path / "model.onnx"
+    with monkeypatch.context() as m:
+        m.setattr(LOSSES, "_entries", dict(LOSSES))
+        register()
+        save(OrtGradientRegressor(loss=name, max_iter=1, learning_rate=1e-6).fit(X[:9], X[:9, 0]), path)
+    words = f"Unknown loss '{name}'. First import the module that registers it with @onnxtrain.loss('{name}')."
+    with pytest.raises(ModelError, match=re.escape(words)):
+        load(path)
+    monkeypatch.setattr(LOSSES, "_entries", dict(LOSSES))
+    register()
+    assert load(path).loss == name

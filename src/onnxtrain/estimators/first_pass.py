@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -16,7 +16,7 @@ import scipy.sparse
 from onnxtrain.convert.compared_rows import spread
 from onnxtrain.errors import DataError
 from onnxtrain.estimators.arrays import as_array, as_pandas
-from onnxtrain.estimators.protocols import Inputs, is_frame
+from onnxtrain.estimators.protocols import ArrayLike, Inputs, is_frame
 from onnxtrain.estimators.validation import NO_WEIGHT, check_no_text, check_places, check_sample_weight
 from onnxtrain.rows.parts import Part, Parts, read_ahead, with_rows
 
@@ -288,13 +288,34 @@ def _labels(y: np.ndarray, *, classifies: bool, i: int = 0) -> tuple[np.ndarray,
         except TypeError as e:
             missing = sum(label is None or label != label for label in y.ravel().tolist())
             if missing:
-                raise DataError(
-                    f"Part {i} has {missing} rows without a label (None or NaN). Leave them out: let read({i}) "
-                    "return X[known], y[known] with known = pandas.notna(y). For from_parquet, write the files without "
-                    "these rows: table.dropna(subset=[label]).to_parquet(path)."
-                ) from e
+                raise _without_labels(i, missing, "label (None or NaN)", "pandas.notna(y)") from e
             raise DataError(f"Labels must be of one type, numbers or strings: {e}") from e
     return np.stack([y.min(axis=0), y.max(axis=0)]) if y.dtype.kind in "fiub" else y[:1], np.array([len(y), len(y)])
+
+
+def _without_labels(i: int, n_rows: int, missing: str, known: str) -> DataError:
+    """Return the error for rows of a part without a label or target, with the expression of those to keep."""
+    return DataError(
+        f"Part {i} has {n_rows} rows without a {missing}. Leave them out: let read({i}) return X[known], y[known] with "
+        f"known = {known}. For from_parquet, write the files without these rows: "
+        "table.dropna(subset=[label]).to_parquet(path)."
+    )
+
+
+def of_missing_targets(error: DataError, parts: Iterable[tuple[int, ArrayLike]]) -> DataError:
+    """Return an error about a missing target of a regression with the number of its part; another error as it is.
+
+    `parts` are the numbers and the targets of parts.
+    """
+    if "Input y contains NaN" not in str(error):
+        return error
+    for i, y in parts:
+        values = as_array(y, "y")
+        values = np.asarray(values.toarray() if scipy.sparse.issparse(values) else values, np.float64)
+        if n_rows := int(np.isnan(values).reshape(len(values), -1).any(axis=1).sum()):
+            known = "numpy.isfinite(y)" if values.ndim == 1 else "numpy.isfinite(y).all(axis=1)"
+            return _without_labels(i, n_rows, "target (NaN)", known)
+    return error
 
 
 def _check_kinds(found: Mapping[int, _Found]) -> None:

@@ -6,7 +6,7 @@ import copy
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -24,6 +24,7 @@ from onnxtrain.estimators.first_pass import (
     check_weighted,
     form_of,
     n_rows_of,
+    of_missing_targets,
     shape_of_targets,
     survey,
 )
@@ -264,9 +265,16 @@ class SurveyedParts:
         """The rows on which a fit starts."""
         return self.found.sample
 
-    def expecting_classes(self, estimator: OrtGradientEstimator) -> AbstractContextManager[None]:
-        """Return a context in which the sample may lack some of the classes."""
-        return estimator._expecting(self.found.labels if self.parts.classes is None else np.unique(self.parts.classes))
+    @contextmanager
+    def expecting_classes(self, estimator: OrtGradientEstimator) -> Iterator[None]:
+        """Return a context in which the sample may lack some of the classes, and a missing target names its part."""
+        classes = self.found.labels if self.parts.classes is None else np.unique(self.parts.classes)
+        with estimator._expecting(classes):
+            try:
+                yield
+            except DataError as e:
+                targets = ((i, self.parts.read(i).y) for i in with_rows(self.parts))
+                raise of_missing_targets(e, targets) from e.__cause__
 
     def data(self, estimator: OrtGradientEstimator, model: TrainedModel, rows: Rows, n_epochs: int) -> Ready:
         """Return the model, cut after its frozen front, and all rows for its rest; `rows` is the checked sample."""
@@ -359,7 +367,8 @@ class _Reader:
             rows = rows._replace(weight=self._weight(rows.y, part.sample_weight))
             data = data_of(self.estimator, self.model, rows)
         except DataError as e:
-            raise DataError(f"Part {i}: {e}") from e
+            found = of_missing_targets(e, [(i, part.y)])
+            raise (DataError(f"Part {i}: {e}") if found is e else found) from e
         return self.model.behind_front(data)[1]
 
     def _weight(self, y: np.ndarray, sample_weight: ArrayLike | None) -> np.ndarray | None:

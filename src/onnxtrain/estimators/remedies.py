@@ -57,6 +57,11 @@ _FOR_NO_VALUE = (
     ". It has no value at all. Fill it, X.fillna({{{0!r}: 0.0}}).astype({{{0!r}: float}}), or pass a model with an "
     "imputer, make_pipeline(SimpleImputer(), model), and X.astype({{{0!r}: float}})."
 )
+_FOR_NA = (
+    ". X contains pandas.NA in {}, which scikit-learn does not take beside strings. Replace it by NaN: "
+    "X.astype({{{}}}).fillna({{{}}})."
+)
+
 _FOR_MISSING_TRUTHS = (
     ". Convert True and False to numbers, X.astype({{{!r}: float}}), and fill the missing ones by an imputer in the "
     "pipeline, make_pipeline(SimpleImputer(strategy='most_frequent'), model)."
@@ -71,6 +76,9 @@ OF_GAPS = ("X contains NaN", _NO_DOCUMENT)
 
 #: The messages of numpy and pandas about a value that is no number.
 _NO_NUMBER = re.compile(r"float\(\) argument must be|DType|Cannot cast|setting an array element")
+
+#: The messages about pandas.NA in a column of strings.
+_NA = re.compile(r"boolean value of NA is ambiguous|Got \['NAType'")
 
 #: The values that scikit-learn prints with its messages about complex values and about arrays of one axis, and its list
 #: of other estimators for rows with NaN.
@@ -176,7 +184,7 @@ _REMEDIES = {
 
 def has_remedy(message: str) -> bool:
     """Whether :func:`as_data_error` knows a remedy for a message of scikit-learn, numpy or pandas."""
-    return bool(_NO_NUMBER.search(message)) or any(part in message for part in _REMEDIES)
+    return bool(_NO_NUMBER.search(message) or _NA.search(message)) or any(part in message for part in _REMEDIES)
 
 
 @contextmanager
@@ -201,7 +209,7 @@ def _with_remedy(message: str, X: Any, *, of_onnx: bool, by_column: bool) -> str
     """Return a message of scikit-learn, numpy or pandas about rows or targets, with the remedy."""
     if said := _of_values(message, X):
         return said
-    remedy = next((remedy for part, remedy in _REMEDIES.items() if part in message), "")
+    remedy = _for_na(message, X) or next((remedy for part, remedy in _REMEDIES.items() if part in message), "")
     if "strategy with non-numeric data" in message and (texts := text_columns(X)):
         remedy = _FOR_IMPUTED_TEXTS.format(", ".join(map(repr, texts)), texts)
     elif remedy is _FOR_TEXT:
@@ -271,6 +279,16 @@ def _columns_with_gaps(X: Any) -> list[Any]:
     """Return the names of up to five columns of a frame with missing values; none for an array."""
     gaps = [name for name in X.columns if X[name].isna().any()] if is_frame(X) and X.columns.is_unique else []
     return [*gaps[:5], *["..."] * (len(gaps) > 5)]
+
+
+def _for_na(message: str, X: Any) -> str:
+    """Return the remedy for pandas.NA in columns of a frame that are not numeric; empty if there is none."""
+    if not _NA.search(message) or not is_frame(X):
+        return ""
+    first = {name: next(iter(X[name][X[name].isna()]), None) for name in text_columns(X)}
+    names = [name for name, value in first.items() if type(value).__name__ == "NAType"]
+    types, values = (", ".join(f"{name!r}: {v}" for name in names) for v in ("object", "numpy.nan"))
+    return _FOR_NA.format(", ".join(map(repr, names)), types, values) if names else ""
 
 
 def _has_no_gaps(X: Any) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -178,7 +179,10 @@ def _understood(path: str | os.PathLike) -> Iterator[None]:
     except ModelError:
         raise
     except OnnxTrainError as e:
-        raise ModelError(f"{os.fspath(path)!r}: {e}") from e
+        said, unknown = str(e), re.match(r"Unknown loss ('.*?')\.", str(e))
+        if unknown:
+            said = f"{unknown[0]} First import the module that registers it with @onnxtrain.loss({unknown[1]})."
+        raise ModelError(f"{os.fspath(path)!r}: {said}") from e
     except Exception as e:
         raise ModelError(f"This version of onnxtrain cannot read the content of {os.fspath(path)!r}: {e!r}.") from e
 

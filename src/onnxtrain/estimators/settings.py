@@ -172,7 +172,8 @@ def _unknown_loss(loss: str, *, classifies: bool) -> str:
     hint = did_you_mean(loss, LOSSES, SYNONYMS).partition("Known")[0]
     near = hint.removeprefix("Did you mean ").removesuffix("? ")
     if not near:
-        hint = "For a loss of your own, pass a function of op, y and the prediction. "
+        hint = "For a loss of your own, pass a function of op, y and the prediction, or first import the module that "
+        hint += f"registers it with @onnxtrain.loss({loss!r}). "
     elif near.strip("'") not in names:
         kind, estimator = ("numbers", "OrtGradientRegressor") if classifies else ("classes", "OrtGradientClassifier")
         hint = f"It is called {near} here and is for {kind}, with {estimator}. "
