@@ -147,6 +147,12 @@ def test_a_fit_from_a_source_is_that_of_memory(make, tmp_path):
     assert hasattr(b, "feature_names_in_") == named
 
 
+def test_a_file_out_of_reach_is_not_said_to_be_damaged():
+    far = str(reading.unreadable("s3://bucket/rows.parquet", OSError("Could not resolve host.")))
+    assert "cannot be read: Could not resolve host. Check the network, the address and the credentials" in far
+    assert "cannot be read: cut. Write it again." in str(reading.unreadable("rows.parquet", OSError("cut")))
+
+
 def test_the_index_of_a_frame_is_no_feature(tmp_path):
     pytest.importorskip("pyarrow")
     path = tmp_path / "some.parquet"

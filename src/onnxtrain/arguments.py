@@ -216,7 +216,6 @@ _WHOLE = {
     "batch_axis": "{'state': 1}",
     "inputs": "{'rate': 16000}",
     "learning_rate": "onnxtrain.optim.Cosine(0.1)",
-    "loss_params": "{'delta': 1.0}",
     "pad": "{'input_ids': 0}",
     "penalty": "{'coef': 0.1}",
     "solver": "onnxtrain.optim.SGD(momentum=0.9)",
@@ -326,11 +325,11 @@ class SetsItsParameters(NamesItsParameters):
                         f"{outer}__{inner} cannot be set, because {outer} is set as a whole, such as "
                         f"{outer}={_WHOLE[outer]}."
                     )
-                if outer == "loss" and not isinstance(value, type):
+                if outer in ("loss", "loss_params") and not isinstance(value, type):
                     raise ParameterError(
                         f"{outer}__{inner} cannot be set. The parameters of a loss are set as a whole, "
-                        f"loss_params={{{inner!r}: 1.0}}, in a search {{'loss_params': [{{{inner!r}: 1.0}}, "
-                        f"{{{inner!r}: 2.0}}]}}."
+                        f"loss_params={{{inner!r}: 0.5}}, in a search {{'loss_params': [{{{inner!r}: 0.5}}, "
+                        f"{{{inner!r}: 0.9}}]}}."
                     )
                 instance = "onnxtrain.LoRA()" if outer == "weights_to_train" else "a scikit-learn estimator"
                 shown = "an ONNX model" if isinstance(value, bytes) else repr(value)

@@ -1063,6 +1063,22 @@ def test_a_slice_that_is_taken_twice_is_no_layer_that_was_left_out():
 
 
 @pytest.mark.filterwarnings("error", "ignore:.*max_iter", OWN_NAMES)
+def test_a_layer_that_a_new_head_replaces_was_not_left_out():
+    operations = {
+        "A": ("a", "linear.default](args = (%X, %p_a_weight))"),
+        "Y": ("b", "linear.default](args = (%B, %p_b_weight, %p_b_bias))"),
+    }
+    nodes = 'A = MatMul(X, "a.weight") B = Tanh(A) Y = Gemm(B, "b.weight", "b.bias")'
+    weights = {"a.weight": W, "b.weight": U, "b.bias": 1 + ZEROS}
+    onx = of_dynamo(nodes, "a.weight b.weight b.bias", operations, **weights)
+    OrtGradientRegressor(onx, head="new", max_iter=1, random_state=0).fit(X, Y[:, :2])
+    with pytest.raises(
+        WeightError, match="The new head replaced the last layer: for its weights, set weights_to_train='"
+    ):
+        OrtGradientRegressor(onx, head="new", weights_to_train=["b.weight"], random_state=0).fit(X, Y[:, :2])
+
+
+@pytest.mark.filterwarnings("error", "ignore:.*max_iter", OWN_NAMES)
 def test_a_bias_that_is_linear_in_the_distance_is_no_table_of_a_parameter():
     distance = np.abs(np.arange(5)[:, None] - np.arange(5))
     onx = network(

@@ -2512,7 +2512,7 @@ THIRD_HOUR = [
     (
         lambda _: R(loss="huber").set_params(loss_params__delta=0.5),
         ParameterError,
-        "loss_params__delta cannot be set, because loss_params is set as a whole, such as loss_params={'delta': 1.0}.",
+        "loss_params__delta cannot be set. The parameters of a loss are set as a whole, loss_params={'delta': 0.5}, in a sea",
     ),
     (
         lambda _: C(make_pipeline(make_column_transformer((TfidfVectorizer(), ["town"])), LogisticRegression())).fit(
@@ -3255,7 +3255,7 @@ FIFTH_HOUR = [
     (
         lambda _: C(GOOD).set_params(loss__gamma=2.0),
         ParameterError,
-        "loss__gamma cannot be set. The parameters of a loss are set as a whole, loss_params={'gamma': 1.0}, in a search",
+        "loss__gamma cannot be set. The parameters of a loss are set as a whole, loss_params={'gamma': 0.5}, in a search",
     ),
     (
         lambda _: R(LinearSVR()).fit(PAIR, PAIR),

@@ -43,7 +43,7 @@ _INPUTS = re.compile(r"^(\S+): USER_INPUT", re.MULTILINE)
 _OUTPUTS = re.compile(r"^(\S+): USER_OUTPUT", re.MULTILINE)
 
 #: The metadata keys of the operation from which a node was made, and of the modules whose forward called it.
-_OPERATION = "pkg.torch.onnx.fx_node"
+OPERATION = "pkg.torch.onnx.fx_node"
 _SCOPES = "pkg.torch.onnx.name_scopes"
 
 #: Operators whose zero intercept the exporter's optimizer drops, and the operations of PyTorch that have one.
@@ -183,7 +183,7 @@ def _operations(onx: onnx.ModelProto, held: Mapping[str, tuple[str, str]]) -> li
     found: dict[str, _Operation] = {}
     for node in onx.graph.node:
         said = {p.key: p.value for p in node.metadata_props}
-        text = said.get(_OPERATION, "")
+        text = said.get(OPERATION, "")
         name, _, call = text.partition(" : ")
         if not call or not node.output:
             continue

@@ -16,6 +16,7 @@ from sklearn.utils import check_random_state
 
 from onnxtrain import graph
 from onnxtrain.arguments import lists_its_arguments
+from onnxtrain.convert.dynamo import OPERATION
 from onnxtrain.convert.quantized import dequantized
 from onnxtrain.errors import ModelError, ParameterError
 from onnxtrain.losses.outputs import choose_output
@@ -270,6 +271,8 @@ def _replaced(
     else:
         product.resize_inputs(3)
         product.replace_input_with(2, bias)
+    for node in (*layer.product.inputs[1].consumers(), *bias.consumers()):  # type: ignore[union-attr]
+        node.metadata_props.pop(OPERATION, None)  # the record of the exporter is about the former layer
     return product.outputs[0], _behind(model, scores, graph.ancestors([output]), before, n_outputs)
 
 

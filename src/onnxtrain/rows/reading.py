@@ -26,6 +26,9 @@ def require(library: str, name: str) -> Any:
 
 
 def unreadable(what: str, e: Exception) -> DataError:
-    """Return the error for a file or array whose bytes are damaged."""
+    """Return the error for a file or array that is damaged, or out of reach."""
     reason = " ".join(str(e).split()).rstrip(".")
-    return DataError(f"{what!r:.300} cannot be read: {reason}. Write it again. {CHANGED}")
+    remedy = "Write it again."
+    if "://" in what:
+        remedy = "Check the network, the address and the credentials, or download it and pass the path of the file."
+    return DataError(f"{what!r:.300} cannot be read: {reason}. {remedy} {CHANGED}")

@@ -16,6 +16,7 @@ from onnx import ModelProto
 from onnxtrain import graph
 from onnxtrain.autodiff import blocking
 from onnxtrain.cache import LIGHT, Cache
+from onnxtrain.convert.head import WEIGHT
 from onnxtrain.errors import ModelError, WeightError
 from onnxtrain.losses.link import Link, Scores, normalized_sigmoids, scores_behind, skip
 from onnxtrain.losses.outputs import Columns, Layout, choose_output, find_columns, join_labels
@@ -589,7 +590,9 @@ def _fitting(names: Sequence[str], word: str, what: str) -> list[str]:
         elif inside and any(inside in name for name in names):  # as PEFT takes it, or a regular expression
             pattern = word.replace(plain, f"*{inside}*")
             meant = f"The pattern {pattern!r} matches {sum(inside in name for name in names)}. "
-        raise WeightError(
-            f"{plain!r} is neither a {what} nor a step with one. {meant}{did_you_mean(plain, [*names, *steps])}"
-        )
+        hint = did_you_mean(plain, [*names, *steps])
+        if WEIGHT in names:
+            meant += "The new head replaced the last layer: for its weights, set weights_to_train='head'. "
+            hint = hint[hint.index("Known") :]
+        raise WeightError(f"{plain!r} is neither a {what} nor a step with one. {meant}{hint}")
     return found
