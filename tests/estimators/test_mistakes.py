@@ -38,6 +38,7 @@ from sklearn.exceptions import ConvergenceWarning, InconsistentVersionWarning, N
 from sklearn.feature_extraction import DictVectorizer
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
+from sklearn.inspection import permutation_importance
 from sklearn.linear_model import (
     LinearRegression,
     LogisticRegression,
@@ -1767,12 +1768,14 @@ FURTHER_CALLS = [
     ),
     # outlier detectors
     (
-        lambda _: R(SGDOneClassSVM()).fit(X, y),
+        lambda _: R(SGDOneClassSVM(random_state=1)).fit(X, y),
         DataError,
         "SGDOneClassSVM predicts 1 for an inlier and -1 for an outlier, which are classes. Train it with OrtGradientCl",
     ),
     (
-        lambda _: C(make_pipeline(StandardScaler(), SGDOneClassSVM())).fit(IRIS, np.where(SPECIES == 0, "in", "out")),
+        lambda _: C(make_pipeline(StandardScaler(), SGDOneClassSVM(random_state=1))).fit(
+            IRIS, np.where(SPECIES == 0, "in", "out")
+        ),
         DataError,
         "SGDOneClassSVM predicts 1 for an inlier and -1 for an outlier, but the classes of y are 'in', 'out'. Pass y wi",
     ),
@@ -2819,6 +2822,10 @@ OF_STRINGS = onnx.parser.parse_model(
     '<float[2, 1] W = {1, 2}> { c = ai.onnx.ml.OneHotEncoder<cats_strings = ["1", "2"]>(town)'
     " f = Flatten(c) Y = MatMul(f, W) }"
 )
+ROUNDED = onnx_model("(float[n, 2] X) => (float[n, 1] Y) <float[2, 1] W = {1, 2}> { r = Round(X) Y = MatMul(r, W) }")
+TREE = R(DecisionTreeRegressor(max_depth=2), max_iter=0).fit(X, y)
+FITTED_TEXTS = make_pipeline(TfidfVectorizer(), LogisticRegression()).fit(WORDS, TABLE.town)
+WITH_CASE = make_pipeline(TfidfVectorizer(lowercase=False), LogisticRegression())
 #: One column has gaps, and an imputer.
 HALF_KNOWN = pd.DataFrame({"age": [1.0, np.nan] * 10, "n": np.arange(20.0)})
 IMPUTED = make_pipeline(make_column_transformer((SimpleImputer(), ["age"]), (StandardScaler(), ["n"])), Ridge())
@@ -3306,6 +3313,36 @@ FIFTH_HOUR = [
         lambda _: OrtGradientForwardBackward(TWO),
         WeightError,
         "initializers: []. Pass a model with weights, initializers of its graph.",
+    ),
+    (lambda _: R().partial_fit([X, y]), DataError, "X is a list of two arrays. Use partial_fit(*X)."),
+    (lambda _: C(GOOD).partial_fit(IRIS), DataError, "the target y is None: partial_fit(X, y)."),
+    (
+        lambda _: R(OF_STRINGS).fit(scipy.sparse.eye(20, format="csr"), RENT),
+        DataError,
+        "X is a sparse matrix of numbers, but the input of the model takes strings: the model contains its vectorizer",
+    ),
+    (
+        lambda _: R(OF_STRINGS).fit({"town": scipy.sparse.eye(20, format="csr")}, RENT),
+        DataError,
+        "X['town'] is a sparse matrix of numbers, but the input of the model takes strings",
+    ),
+    (
+        lambda _: C(FITTED_TEXTS, max_iter=0).fit(WORDS, TABLE.town).predict(FITTED_TEXTS[0].transform(WORDS)),
+        DataError,
+        "X has numbers, as after a vectorizer. Pass the texts, or a model without the vectorizer.",
+    ),
+    (
+        lambda _: C(WITH_CASE).fit(FITTED_TEXTS[0].transform(WORDS), TABLE.town),
+        ArgumentTypeError,
+        "X has numbers, as after a vectorizer. Pass the texts, or a model without the vectorizer.",
+    ),
+    (lambda _: TREE.gradient(X[:3]), WeightError, "The prediction of trees is constant between their thresholds, so"),
+    (lambda _: TREE.gradient(X[:3], y[:3]), WeightError, "so its gradient with respect to X is 0 everywhere. Use"),
+    (
+        lambda _: R(ROUNDED, max_iter=0).fit(PAIR, RENT).gradient(PAIR),
+        WeightError,
+        "The output does not depend on X, or only through operators whose derivative is zero everywhere, so its "
+        "gradient with respect to X is 0 everywhere.",
     ),
 ]
 
@@ -3884,3 +3921,33 @@ def test_an_onnx_model_follows_the_steps_of_a_pipeline(tmp_path):
     (code,) = re.findall(r"(make_pipeline\(.*\))\. OrtGradientRegressor takes its other", str(e.value))
     tuned = eval(code).set_params(ortgradientregressor__max_iter=1).fit(X, y)
     assert tuned.predict(X[:2]).shape == (2,)
+
+
+@pytest.mark.parametrize("feeds", [{"a": X[:, :1], "b": X[:, 1]}, {"a": X[:, :2], "b": X[:, 2:]}])
+def test_feeds_of_an_onnx_model_become_one_table(feeds):
+    model = R(SCALED_LINE, max_iter=1)
+    with pytest.raises(DataError) as e:
+        model.fit(feeds, y)
+    (code,) = re.findall(r"Pass (.*)\. Only ONNX models", str(e.value))
+    model.fit(eval(code, {"numpy": np, "pandas": pd, "X": feeds}), y)
+    assert model.n_features_in_ == sum(1 if v.ndim == 1 else v.shape[1] for v in feeds.values())
+
+
+@pytest.mark.parametrize("shape", ["n", "n, 1"])
+def test_texts_for_an_input_of_strings_as_the_message_passes_them(shape):
+    onx = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21, "ai.onnx.ml" : 3]> '
+        f"g (string[{shape}] t) => (float[n, 1] Y) <float[2, 1] W = {{1, 2}}, int64[2] s = {{-1, 2}}> "
+        '{ c = ai.onnx.ml.OneHotEncoder<cats_strings = ["a", "b"]>(t) f = Reshape(c, s) Y = MatMul(f, W) }'
+    )
+    model = R(onx, max_iter=2)
+    with pytest.raises(DataError) as e:
+        model.fit(scipy.sparse.eye(20, format="csr"), RENT)
+    (code,) = re.findall(r"such as (.*)\.$", str(e.value))
+    model.fit(eval(code, {"numpy": np, "texts": ["a", "b"] * 10}), RENT)
+    assert model.loss_curve_[0] > model.loss_curve_[1]
+
+
+def test_the_influence_of_columns_on_trees():
+    importances = permutation_importance(TREE, X, y, n_repeats=1, random_state=0).importances_mean
+    assert importances.argmax() == 8  # the logarithm of serum triglycerides

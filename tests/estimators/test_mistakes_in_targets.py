@@ -19,6 +19,8 @@ VALUES = 2 * X.a + 1
 LABELS = (VALUES > 1).astype(int).to_numpy()
 WORDS = np.where(LABELS, "yes", "no")
 DAYS = pd.Series(pd.date_range("2020", periods=len(X)))
+ROWS, ZERO = X.to_numpy(), np.r_[0.0, np.ones(59)]
+LEAVE_OUT = r"Leave out the rows without a target: known = numpy.isfinite\(y\), fit\(X\[known\], y\[known\]\)"
 
 
 def line(model=None, **parameters):
@@ -48,11 +50,16 @@ def classes():
             lambda: line(TransformedTargetRegressor(LinearRegression(), func=np.log, inverse_func=np.exp)).fit(X, VALUES),
             "in y, perhaps after a transformation such as the logarithm of a negative number",
         ),
+        (lambda: line().fit(ROWS, np.log(ZERO)), rf"^Input y contains infinity .*\. {LEAVE_OUT}\.$"),
+        (lambda: line(dtype="float64").fit(ROWS, np.log(ZERO)), rf"^Input y contains infinity .*\. {LEAVE_OUT}\.$"),
+        (lambda: line().fit(ROWS, pd.Series(1 / ZERO)), rf"^Input y contains infinity .*\. {LEAVE_OUT}\.$"),
+        (lambda: line().fit(ROWS, 0 / ZERO), rf"^Input y contains NaN\. {LEAVE_OUT}\.$"),
+        (lambda: line().fit(ROWS, ZERO + 1e200), "^y contains numbers that are too large for float32. Divide y"),
         (lambda: classes().fit(X, LABELS, np.zeros(60)), "at least one non-zero number. Give the rows that count"),
         (lambda: classes().fit(X, LABELS, np.full(60, -0.5)), "-0.5 in row 0. Set the weight of a row to 0"),
     ],
 )  # fmt: skip
-@pytest.mark.filterwarnings("ignore:invalid value encountered in log")
+@pytest.mark.filterwarnings("ignore:invalid value encountered in", "ignore:divide by zero encountered in")
 def test_the_message_names_the_targets_or_weights(call, message):
     with pytest.raises(ValueError, match=message):
         call()
@@ -71,3 +78,11 @@ def test_labels_of_texts_may_be_sparse_or_nullable(convert):
 def test_weights_of_texts_may_be_any_array():
     tuned = line(make_pipeline(CountVectorizer(), Ridge())).fit(TEXTS, VALUES, _NotAnArray(np.ones(60)))
     assert tuned.predict(TEXTS).shape == (60,)
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero encountered in log")
+def test_rows_with_an_infinite_target_are_left_out_as_the_message_says():
+    y = np.log(ZERO)
+    known = np.isfinite(y)
+    model = line().fit(ROWS[known], y[known])
+    np.testing.assert_allclose(model.predict(ROWS), 0, atol=1e-3)

@@ -219,6 +219,11 @@ def cast(values: Any, dtype: np.dtype, name: str) -> Any:
     if values.dtype == dtype:
         return values
     if dtype.kind in "OSU":
+        if scipy.sparse.issparse(values):
+            raise DataError(
+                f"{name} is a sparse matrix of numbers, but the input of the model takes strings: the model contains "
+                "its vectorizer or encoder. Pass the strings themselves, such as numpy.reshape(texts, (-1, 1))."
+            )
         if values.dtype.kind not in "OSU":
             remedy = _AS_MISSING if values.dtype.kind == "f" and np.isnan(values).all() else _AS_STRINGS
             raise DataError(f"{name} must contain strings, but has dtype {values.dtype}. {remedy.format(name)}")

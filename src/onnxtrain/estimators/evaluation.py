@@ -82,6 +82,11 @@ class EvaluableEstimator(OrtGradientEstimator):
         ndarray of shape (n_samples, n_features) or (n_samples, n_features, n_scores)
             The last axis is present if there are several scores and y is not given.
 
+        Raises
+        ------
+        WeightError
+            The gradient is 0 everywhere, as that of trees, or the input contains integers.
+
         Examples
         --------
         >>> import numpy as np

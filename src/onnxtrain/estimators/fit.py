@@ -56,7 +56,7 @@ from onnxtrain.estimators.cautions import (
 from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.constraints import is_set
 from onnxtrain.estimators.division import divisions, is_divisible, refusal
-from onnxtrain.estimators.fit_data import check_first_rows, check_labelled, check_rows, given, hold_out
+from onnxtrain.estimators.fit_data import GivenArrays, check_first_rows, check_labelled, check_rows, given, hold_out
 from onnxtrain.estimators.fitting import fitted_on, fitted_source
 from onnxtrain.estimators.frames import InputForm, Rows, check_kind, holds_halves, is_rounded, warn_of_unknown
 from onnxtrain.estimators.inner_parameters import warn_of_ignored_parameters
@@ -197,7 +197,7 @@ def fit_one_epoch(estimator: OrtGradientEstimator, rows: Part) -> None:
     with _unchanged_on_error(estimator):
         if known is None:
             estimator._random_state = check_random_state(estimator.random_state)
-        model, state, data = _started(estimator, rows, known, n_epochs=1)
+        model, state, data = _started(estimator, rows, known, 1, "partial_fit")
         graphs = graphs_of(model.rest, data, settings, state.weights)
         if known is None and not is_part_of_more():
             warn_of_first_rows(estimator.estimator, data.n_rows)
@@ -207,13 +207,16 @@ def fit_one_epoch(estimator: OrtGradientEstimator, rows: Part) -> None:
 
 
 def _started(
-    estimator: OrtGradientEstimator, rows: Part, known: TrainedModel | None, n_epochs: int
+    estimator: OrtGradientEstimator, rows: Part, known: TrainedModel | None, n_epochs: int, method: str = "fit"
 ) -> tuple[TrainedModel, TrainingState, TrainingData | PartedData]:
     """Return the model, its state before the first step, and the rows that it is trained on.
 
     No reference to the user's rows, or to the sample of rows in parts, is kept during training.
     """
-    given_rows = given(*rows).surveyed(estimator)
+    found = given(*rows)
+    if isinstance(found, GivenArrays):
+        check_labelled(estimator, found.sample.X, found.sample.y, method)
+    given_rows = found.surveyed(estimator)
     with given_rows.expecting_classes(estimator):
         checked, model, state = start(estimator, *given_rows.sample, known)
     model, data = given_rows.data(estimator, model, checked, n_epochs)
@@ -394,7 +397,6 @@ def _start_divided(
     The largest part that ONNX computes is trained. `refused` or `rounding` is the reason why the whole is not.
     """
     check_kind(estimator, X)
-    check_labelled(estimator, X, y)
     if isinstance(getattr(X, "shape", None), tuple) or isinstance(X, (list, tuple)):
         check_lengths(X, y)
     check_targets(X, y, classifies=estimator._classifies)

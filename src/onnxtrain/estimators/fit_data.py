@@ -503,34 +503,37 @@ def data_of(estimator: OrtGradientEstimator, model: TrainedModel, rows: Rows) ->
 _ROWS = (Mapping, Sequence)
 
 
-def _call_for(X: object) -> str:
-    """Return how to pass y, for a message."""
+def _call_for(X: object, method: str) -> str:
+    """Return how to pass y to a method, for a message."""
+    call = f"{method}(X, y)"
     if isinstance(X, (str, os.PathLike)):
-        return f"fit(X, y). Read {os.fspath(X)!r:.80} first, for example with pandas.read_csv"
+        return f"{call}. Read {os.fspath(X)!r:.80} first, for example with pandas.read_csv"
     inside = [name for name in ("labels", "label", "y", "target") if isinstance(X, Mapping) and name in X]
     if inside:
-        return f"fit(X, y). X contains {inside[0]!r}. Take it out: y = X.pop({inside[0]!r})"
+        return f"{call}. X contains {inside[0]!r}. Take it out: y = X.pop({inside[0]!r})"
     if isinstance(X, (list, tuple)) and X and isinstance(X[0], Mapping):
-        return "fit(X, y). X is a list of dictionaries, one per row. Pass the labels, y = [row['label'] for row in X]"
+        return f"{call}. X is a list of dictionaries, one per row. Pass the labels, y = [row['label'] for row in X]"
     if hasattr(X, "read") or (hasattr(X, "__getitem__") and not hasattr(X, "shape") and not isinstance(X, _ROWS)):
         return (
-            f"fit(X, y). {type(X).__name__} is no array. Rows in parts, which need no y, have the methods __len__(), "
+            f"{call}. {type(X).__name__} is no array. Rows in parts, which need no y, have the methods __len__(), "
             "n_rows(i) and read(i)"
         )
     if isinstance(X, (list, tuple)) and len(X) == 2 and all(hasattr(part, "shape") for part in X):
-        return f"X is a {type(X).__name__} of two arrays. Use fit(*X)"
+        return f"X is a {type(X).__name__} of two arrays. Use {method}(*X)"
     if isinstance(X, (list, tuple)) and X and isinstance(X[0], (list, tuple)) and hasattr(X[0][0], "shape"):
         return f"X is a {type(X).__name__} of batches. Call partial_fit(*batch) for each, or join them for fit(X, y)"
     if is_frame(X):
-        return "fit(X, y). If a column of X holds the targets, take it out: y = X.pop(name)"
-    return "fit(X, y)"
+        return f"{call}. If a column of X holds the targets, take it out: y = X.pop(name)"
+    return call
 
 
-def check_labelled(estimator: OrtGradientEstimator, X: Any, y: ArrayLike | None) -> None:
-    """Raise a DataError if there are no targets; the message begins with that of scikit-learn."""
+def check_labelled(estimator: OrtGradientEstimator, X: Any, y: ArrayLike | None, method: str = "fit") -> None:
+    """Raise a DataError if `method` got no targets; the message begins with that of scikit-learn."""
     if y is None:
         name = type(estimator).__name__
-        raise DataError(f"This {name} estimator requires y to be passed, but the target y is None: {_call_for(X)}.")
+        raise DataError(
+            f"This {name} estimator requires y to be passed, but the target y is None: {_call_for(X, method)}."
+        )
 
 
 def _checked(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -179,6 +180,8 @@ class InputForm:
         X = as_pandas(self._as_one_array(X))
         if self.shapes and getattr(getattr(X, "dtype", None), "kind", "") in tuple("OSU"):
             X = cast(np.asarray(X), np.dtype(self.dtype), "X")
+        if scipy.sparse.issparse(X) and np.dtype(self.dtype).kind == "O":
+            X = cast(X, np.dtype(self.dtype), "X")
         n_axes = len(getattr(X, "shape", ()))
         of_file = (
             n_axes > self.ndim or (self.ndim > 2 and not reset) or (reset and n_axes == self.ndim and bool(self.tables))
@@ -345,6 +348,21 @@ class Rows(NamedTuple):
     exact: Features
 
 
+def _joined(X: Mapping | Inputs) -> str:
+    """Return the code that makes one array or frame of values by name, for a message."""
+    if isinstance(X, Inputs):
+        return "numpy.column_stack([X[name] for name in X.keys()])"
+    shapes = [getattr(column, "shape", None) for column in X.values()]
+    if any(shape is not None and len(shape) > 1 for shape in shapes):  # feeds of an ONNX model
+        if all(shape is not None and math.prod(shape) == shape[0] for shape in shapes if shape != ()):
+            return "pandas.DataFrame({name: numpy.ravel(v) for name, v in X.items()})"
+        return "numpy.column_stack(list(X.values()))"
+    of_rows = any(isinstance(column, Mapping) for column in X.values())
+    if X and not of_rows and not any(map(np.ndim, X.values())):
+        return "pandas.DataFrame([X]) for a single row"
+    return "pandas.DataFrame(X)"
+
+
 def check_kind(estimator: Estimator, X: object) -> None:
     """Raise a DataError for objects that are not rows of this model; the message says how to convert them."""
     source = estimator.estimator
@@ -375,13 +393,9 @@ def check_kind(estimator: Estimator, X: object) -> None:
             f"X is a file of several arrays, {', '.join(X.files[:5])}. Pass one of them: X[{X.files[0]!r}]."
         )
     if isinstance(X, (Mapping, Inputs)) and not scipy.sparse.issparse(X) and not is_onnx(source):
-        one = "numpy.column_stack([X[name] for name in X.keys()])" if isinstance(X, Inputs) else "pandas.DataFrame(X)"
-        of_rows = not isinstance(X, Inputs) and any(isinstance(column, Mapping) for column in X.values())
-        if not isinstance(X, Inputs) and X and not of_rows and not any(map(np.ndim, X.values())):
-            one = "pandas.DataFrame([X]) for a single row"
         raise DataError(
-            f"X must be an array or a frame for {model}, got {type(X).__name__}. Pass {one}. Only ONNX models with "
-            "several inputs take columns by name."
+            f"X must be an array or a frame for {model}, got {type(X).__name__}. Pass {_joined(X)}. Only ONNX models "
+            "with several inputs take columns by name."
         )
     if type(X).__name__.endswith("GroupBy"):
         raise DataError(

@@ -118,6 +118,10 @@ _REMEDIES = {
     "at least two dimensions for multi-output": (
         " For a single target, pass the estimator inside the MultiOutput one: model.estimator instead of model."
     ),
+    **dict.fromkeys(
+        (f"_matrix' object {_NO_TEXT}", f"_array' object {_NO_TEXT}", "got 'csr_matrix'", "got 'csr_array'"),
+        _FOR_VECTORS,
+    ),
     _NO_TEXT: (
         ", but a text vectorizer takes one string per row. Pass the column of a table, X['text'] or "
         "[row[0] for row in X]."

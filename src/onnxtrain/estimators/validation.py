@@ -11,7 +11,7 @@ from numbers import Real
 from typing import Any, TypeGuard
 
 import numpy as np
-from sklearn.utils.validation import _check_sample_weight, check_array, validate_data
+from sklearn.utils.validation import _check_sample_weight, assert_all_finite, check_array, validate_data
 from sklearn.utils.validation import check_X_y as check_arrays
 
 from onnxtrain.convert.columns import text_columns
@@ -587,8 +587,10 @@ def check_target(y: np.ndarray, width: int, dtype: str) -> np.ndarray:
 
 
 def check_size(y: np.ndarray, dtype: str) -> None:
-    """Raise a DataError for targets beyond the range of a floating-point type; infinity came from rounding to it."""
+    """Raise a DataError for targets that are NaN, infinite or beyond the range of a floating-point type."""
     if y.dtype.kind == "f" and y.size and not np.abs(y).max() <= np.finfo(dtype).max:
+        with as_data_error():
+            assert_all_finite(y, input_name="y")
         raise DataError(
             f"y contains numbers that are too large for {dtype}. Divide y by a constant and multiply the predictions "
             "by it, or set dtype='float64'."

@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from onnxtrain import graph
 from onnxtrain.cache import cached
-from onnxtrain.errors import ModelError
+from onnxtrain.errors import ModelError, WeightError
 from onnxtrain.grad_helper import gradients
 from onnxtrain.runtime.session import Place, Session, run_session
 from onnxtrain.training.data import EpochRows, Piece
@@ -43,7 +43,7 @@ def build_loss_gradient(objective: Objective, feature: str) -> BatchGraph:
     g = ObjectiveGraph(objective, weighted=False)
     x = graph.find(g.features.values(), feature, "input")
     # a loss depends only on its own row, so the gradient of the sum contains the gradients of all rows
-    (dx,) = gradients(g.model, g.op.ReduceSum(g.losses, keepdims=0), [x])
+    dx = _gradient_of_rows(g.model, g.op.ReduceSum(g.losses, keepdims=0), x)
     return g.batch_graph([(g.unique(f"{feature}_grad"), dx)])
 
 
@@ -64,9 +64,31 @@ def build_score_gradients(onx: bytes, output: str, feature: str) -> bytes:
     if not isinstance(width, int):
         raise ModelError(f"The number of columns of {graph.describe(scores)} is unknown.")
     columns = [op.ReduceSum(op.Gather(scores, k, axis=1), keepdims=0) for k in range(width)]
-    outputs = [(f"{feature}_grad_{k}", gradients(model, column, [x])[0]) for k, column in enumerate(columns)]
+    outputs = [(f"{feature}_grad_{k}", _gradient_of_rows(model, column, x)) for k, column in enumerate(columns)]
     model.graph.inputs[:] = [v for v in model.graph.inputs if not v.is_initializer()]
     return graph.save(model, outputs=outputs).SerializeToString()
+
+
+def _gradient_of_rows(model: ir.Model, value: ir.Value, x: ir.Value) -> ir.Value:
+    """Return the gradient of a value with respect to an input.
+
+    Raises
+    ------
+    WeightError
+        It is 0 everywhere, or the input contains integers.
+    """
+    try:
+        return gradients(model, value, [x])[0]
+    except WeightError as e:
+        if not graph.is_float(x):
+            raise
+        reason = "The output does not depend on {0}, or only through operators whose derivative is zero everywhere"
+        if any(node.op_type.startswith("TreeEnsemble") for node in model.graph):
+            reason = "The prediction of trees is constant between their thresholds"
+        raise WeightError(
+            f"{reason.format(x.name)}, so its gradient with respect to {x.name} is 0 everywhere. Use "
+            "sklearn.inspection.permutation_importance for the influence of the columns."
+        ) from e
 
 
 def with_result(onx: bytes, name: str) -> bytes:
