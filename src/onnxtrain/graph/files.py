@@ -139,9 +139,11 @@ def in_folder(path: str | os.PathLike[str]) -> str:
 
 def _files_of(path: Path) -> set[str]:
     """Return the external files of the model that will be replaced; none if the file is not a model."""
+    if not path.is_file():  # nothing, or a pipe, which would wait for its other end
+        return set()
     try:
         return {place["location"] for place in layout_of(path).values() if "location" in place}
-    except Exception:  # there is no file, or protobuf's DecodeError, which moved between versions
+    except Exception:  # protobuf's DecodeError, which moved between versions
         return set()
 
 
