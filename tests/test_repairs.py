@@ -438,6 +438,7 @@ def test_a_file_of_a_support_vector_machine_of_five_classes_votes(kind):
     np.testing.assert_array_equal(again.predict(NOISY[0]), unbroken.predict(NOISY[0]))
 
 
+@pytest.mark.filterwarnings("ignore:[A-Za-z]+ minimizes the loss:UserWarning")
 def test_a_file_that_chooses_among_clipped_probabilities_is_warned_of():
     machine = SGDClassifier(loss="modified_huber", random_state=0)
     machine, onx = file_of(machine, zipmap=False)

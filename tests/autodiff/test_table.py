@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 import onnx
@@ -11,6 +12,7 @@ import pytest
 import onnxtrain
 from onnxtrain import differentiable_ops, gradient_rule
 from onnxtrain.autodiff.registry import RULES
+from onnxtrain.errors import ParameterError
 
 #: name -> (where its derivative comes from, its rule where that is worth holding)
 KNOWN = {
@@ -54,6 +56,20 @@ def test_the_page_names_every_operator_of_onnx():
         s.name for s in onnx.defs.get_all_schemas() if s.domain == "" and not s.deprecated and s.name not in page
     ]
     assert not missing
+
+
+@pytest.mark.parametrize(
+    "name, domain, hint",
+    [
+        ("gelu", "", "The domain 'ai.onnx' has no operator 'gelu'. Did you mean 'Gelu'?"),
+        ("ZipMap", "ai.onnx", "Pass domain='ai.onnx.ml'."),
+        ("FusedMatMul", "", "Pass domain='com.microsoft'."),
+        ("Zqzqzq", "", "Pass the domain of an operator of your own"),
+    ],
+)
+def test_an_operator_that_its_domain_lacks_takes_no_rule(name, domain, hint):
+    with pytest.raises(ParameterError, match=re.escape(hint)):
+        gradient_rule(name, domain=domain)(len)
 
 
 def test_the_former_name_of_gradient_rule_is_an_alias():

@@ -149,6 +149,7 @@ def tuned(model, rows, y, **settings):
     return kind(model, random_state=0, **settings).fit(rows, y)
 
 
+@pytest.mark.filterwarnings("ignore:.* has no effect on the training:UserWarning")
 @pytest.mark.parametrize("name", MODELS)
 def test_it_predicts_the_same_and_is_trained_and_comes_back(name, tmp_path):
     model, rows, y, n_fronts = MODELS[name]

@@ -180,7 +180,9 @@ def test_compressed_steps_of_a_file_are_not_unpacked():
 def test_search_and_cross_validation_see_it_as_any_estimator():
     model = make_pipeline(SplineTransformer(n_knots=3), Ridge())
     assert cross_val_score(OrtGradientRegressor(model, max_iter=3), X, Y).shape == (5,)
-    search = GridSearchCV(OrtGradientRegressor(model, max_iter=3), {"l2": [0, 1e-3], "estimator__ridge__alpha": [1, 2]})
+    search = GridSearchCV(
+        OrtGradientRegressor(model, max_iter=3), {"l2": [0, 1e-3], "estimator__ridge__alpha": [0.5, 1]}
+    )
     assert np.isfinite(search.fit(X, Y).cv_results_["mean_test_score"]).all()
 
 

@@ -574,6 +574,8 @@ def loaded(path):
         return load(path, trusted=[name.strip("' ") for name in names.split(",")])
 
 
+@pytest.mark.filterwarnings("ignore:.* has no effect on the training:UserWarning")
+@pytest.mark.filterwarnings("ignore:[A-Za-z]+ minimizes the loss:UserWarning")
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.filterwarnings("ignore::FutureWarning:sklearn")
 @pytest.mark.filterwarnings("ignore::UserWarning:sklearn")

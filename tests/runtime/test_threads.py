@@ -43,6 +43,7 @@ def test_one_thread_while_lbfgs_runs():
     assert len(set(points)) == len(points), "the loss is asked for once at a point, the start included"
 
 
+@pytest.mark.filterwarnings("ignore:.* has no effect on the training:UserWarning")
 def test_one_thread_for_the_comparison_but_not_for_the_estimator_itself(monkeypatch):
     seen = []
 

@@ -230,6 +230,7 @@ def test_a_fit_goes_on(tmp_path):
         np.testing.assert_array_equal(again.weights_[name], w)
 
 
+@pytest.mark.filterwarnings("ignore:.* has no effect on the training:UserWarning")
 def test_a_classifier():
     iris, kind = load_iris(return_X_y=True)
     start = LogisticRegression(C=0.01).fit(iris, kind)

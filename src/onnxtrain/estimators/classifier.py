@@ -184,7 +184,7 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
     >>> from onnxtrain import OrtGradientClassifier
     >>> X, y = load_iris(return_X_y=True)
     >>> model = LogisticRegression(C=0.001).fit(X, y)
-    >>> tuned = OrtGradientClassifier(model, solver="lbfgs").fit(X, y)
+    >>> tuned = OrtGradientClassifier(model, solver="lbfgs", l2=1e-5).fit(X, y)
     >>> float(round(model.score(X, y), 2)), float(round(tuned.score(X, y), 2))
     (0.75, 0.99)
     """

@@ -57,7 +57,7 @@ _LOSSES: dict[type, str] = {
 
 def warn_of_ignored_parameters(estimator: OrtGradientEstimator) -> None:
     """Warn of each parameter of the given model that training ignores; within a search, only of varied ones."""
-    if isinstance(estimator.estimator, BaseEstimator):
+    if isinstance(estimator.estimator, BaseEstimator) and estimator.max_iter:
         last = predictor_of(estimator.estimator)
         said = [*_on_penalty(estimator, last)]
         if not is_part_of_more():

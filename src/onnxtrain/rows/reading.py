@@ -29,6 +29,6 @@ def unreadable(what: str, e: Exception) -> DataError:
     """Return the error for a file or array that is damaged, or out of reach."""
     reason = " ".join(str(e).split()).rstrip(".")
     remedy = "Write it again."
-    if "://" in what:
+    if "://" in what and "file://" not in what:
         remedy = "Check the network, the address and the credentials, or download it and pass the path of the file."
     return DataError(f"{what!r:.300} cannot be read: {reason}. {remedy} {CHANGED}")
