@@ -105,6 +105,7 @@ def test_the_users_conversions_are_as_before():
     assert convert_plainly() == before
 
 
+@pytest.mark.filterwarnings("ignore:C=0.01 of LogisticRegression has no effect on the training:UserWarning")
 @pytest.mark.skipif(sklearn.__version__ >= "1.8", reason="multi_class was removed from scikit-learn")
 def test_a_repair_is_of_one_class_not_of_its_alias():
     model = LogisticRegression(multi_class="multinomial", C=0.01).fit(X2, Y2)

@@ -362,9 +362,6 @@ REFUSED = {
     "codecs that zarr does not read": (
         lambda f: from_zarr(with_zarr_metadata(f, codecs=[[]])), DataError, "X' cannot be read: .*Write it again",
     ),
-    "attributes that are a number": (
-        lambda f: from_zarr(with_zarr_metadata(f, attributes=1.5)), DataError, "X' cannot be read: .*Write it again",
-    ),
     "a file that is gone": (
         lambda f: of_a_removed_file(f).read(1), FileError, r"There is no file .*b.parquet' any more. Every epoch reads all",
     ),

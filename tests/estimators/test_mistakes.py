@@ -62,7 +62,7 @@ from sklearn.preprocessing import (
     SplineTransformer,
     StandardScaler,
 )
-from sklearn.svm import SVR, LinearSVR
+from sklearn.svm import SVR, LinearSVR, OneClassSVM
 from sklearn.tree import DecisionTreeRegressor
 
 import onnxtrain
@@ -1773,11 +1773,9 @@ FURTHER_CALLS = [
         "SGDOneClassSVM predicts 1 for an inlier and -1 for an outlier, which are classes. Train it with OrtGradientCl",
     ),
     (
-        lambda _: C(make_pipeline(StandardScaler(), SGDOneClassSVM(random_state=1))).fit(
-            IRIS, np.where(SPECIES == 0, "in", "out")
-        ),
+        lambda _: C(make_pipeline(StandardScaler(), OneClassSVM())).fit(IRIS, np.where(SPECIES == 0, "in", "out")),
         DataError,
-        "SGDOneClassSVM predicts 1 for an inlier and -1 for an outlier, but the classes of y are 'in', 'out'. Pass y wi",
+        "OneClassSVM predicts 1 for an inlier and -1 for an outlier, but the classes of y are 'in', 'out'. Pass y wi",
     ),
     # losses of the other task, weights in another form
     (
