@@ -21,11 +21,12 @@ from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.estimators.base import OrtGradientEstimator
 from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.constraints import random_state_of
-from onnxtrain.estimators.fit import start, train
+from onnxtrain.estimators.fit import train
 from onnxtrain.estimators.fit_data import data_of
 from onnxtrain.estimators.protocols import take
 from onnxtrain.estimators.reports import as_listener
 from onnxtrain.estimators.settings import HALVES, settings_of
+from onnxtrain.estimators.start import start
 from onnxtrain.training.state import Listener
 
 #: The parameters that the plain estimators lack.

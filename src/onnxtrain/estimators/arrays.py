@@ -246,7 +246,7 @@ _AS_STRINGS = "If the model was trained on numbers as strings, pass numpy.asarra
 
 
 def check_texts(values: np.ndarray, name: str) -> None:
-    """Raise a DataError if an array of strings contains numbers, which onnxruntime would convert to unknown strings."""
+    """Check that an array of strings contains no scalars, which onnxruntime converts to unknown strings."""
     others = (value for value in values.flat if not isinstance(value, str))
     found = next((value for value in others if isinstance(value, Real) and value == value), None)  # NaN is missing
     if found is not None:
@@ -304,7 +304,7 @@ _IMAGES = (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM", b"II*\0", b"MM\
 
 
 def of_bytes(value: bytes, name: str) -> str:
-    """Return the message about a column of bytes where the model takes numbers, with a way to decode them."""
+    """Return the message about bytes in a column of a numeric input, with the code that decodes them."""
     remedy = f"Decode each into numbers, for example [numpy.frombuffer(data, numpy.float32) for data in {name}]."
     if value.startswith(_IMAGES):
         remedy = (

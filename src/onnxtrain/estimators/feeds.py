@@ -15,7 +15,7 @@ from onnxtrain.errors import DataError
 from onnxtrain.estimators.arrays import ATTENTION_MASKS, cast, check_mask, check_texts
 from onnxtrain.estimators.protocols import Features, is_frame
 from onnxtrain.estimators.remedies import as_data_error
-from onnxtrain.estimators.validation import check_features
+from onnxtrain.estimators.row_shapes import check_features
 
 
 def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[str, tuple]) -> dict[str, np.ndarray]:

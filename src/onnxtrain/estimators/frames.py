@@ -44,7 +44,8 @@ from onnxtrain.estimators.protocols import (
     is_onnx,
 )
 from onnxtrain.estimators.remedies import as_data_error
-from onnxtrain.estimators.validation import check_features, check_X_y, warn_of_rounding
+from onnxtrain.estimators.row_shapes import check_features
+from onnxtrain.estimators.validation import check_X_y, warn_of_rounding
 from onnxtrain.training.model import TrainableModel
 
 #: The type that an Entrance reports for every floating-point type.

@@ -63,7 +63,7 @@ _OF_TEXTS = "ufunc 'isnan' not supported"
 
 
 def _missing_texts(estimator: Estimator, rows: Any) -> list[Any]:
-    """Return the columns of NaN alone, which pandas takes for numbers, that an estimator takes as texts."""
+    """Return the columns with only NaN, of dtype float in pandas, that an estimator encodes as strings."""
     names = [name for name, dtype in rows.dtypes.items() if dtype.kind == "f" and rows[name].isna().all()]
     return [name for name in names if _needs_text(estimator, rows.astype({n: object for n in names if n != name}))]
 

@@ -268,7 +268,7 @@ def _of_values(message: str, X: Any) -> str:
 
 
 def _for_gaps(X: Any, columns: list[Any], *, by_column: bool) -> str:
-    """Return the remedy for missing values in columns of a frame; empty for a frame of numbers."""
+    """Return the remedy for missing values in columns of a frame; empty for a numeric frame."""
     every = text_columns(X)
     texts = [name for name in every if name in columns]
     if not texts:

@@ -19,9 +19,9 @@ from onnxtrain.convert import Binding, Conversion, convert
 from onnxtrain.convert.merged import with_own_copies
 from onnxtrain.errors import ParameterError, printable
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, HasShape, Model, is_onnx
+from onnxtrain.estimators.row_shapes import check_features
 from onnxtrain.estimators.source import Source, check_source, rewritten
 from onnxtrain.estimators.trained import TrainedModel
-from onnxtrain.estimators.validation import check_features
 from onnxtrain.training.model import Weight, list_weights
 from onnxtrain.training.parameters import Role, roles_by_exporter
 

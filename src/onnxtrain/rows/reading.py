@@ -1,4 +1,4 @@
-"""What the readers of parquet, zarr and Dask have in common: the size of a part, and errors of their libraries."""
+"""The size of a part and the errors of libraries, shared by the readers of parquet, zarr and Dask."""
 
 from __future__ import annotations
 
