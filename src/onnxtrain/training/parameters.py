@@ -129,7 +129,8 @@ def record_buffers(onx: onnx.ModelProto, names: Container[str]) -> None:
             if value is None:
                 value = onx.graph.value_info.add()
                 value.CopyFrom(onnx.helper.make_tensor_value_info(w.name, w.data_type, w.dims))
-            value.metadata_props.add(key=graph.BUFFER, value="1")
+            if all(p.key != graph.BUFFER for p in value.metadata_props):
+                value.metadata_props.add(key=graph.BUFFER, value="1")
 
 
 def _of_kind(kind: str) -> Role:
