@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import sys
 import warnings
 
@@ -12,14 +13,18 @@ import scipy.sparse
 from sklearn.base import BaseEstimator, RegressorMixin, clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
-from sklearn.ensemble import VotingRegressor
+from sklearn.ensemble import BaggingRegressor, StackingRegressor, VotingRegressor
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import Ridge
+from sklearn.model_selection import GridSearchCV
+from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder, StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
 from onnxtrain import Inputs, OrtGradientClassifier, OrtGradientRegressor, trainable_weights
+from onnxtrain.convert import boosted_leaves
 from onnxtrain.errors import ConversionError, ExportError, ParameterError
 from onnxtrain.runtime.session import run
 
@@ -62,7 +67,8 @@ def boosted(library, kind, params):
     package = pytest.importorskip(library, reason=f"{library} is not installed")
     if library != "catboost":
         pytest.importorskip("onnxmltools", reason="onnxmltools is not installed: nothing exports LightGBM and XGBoost")
-    return getattr(package, kind)(random_state=0, **params)
+    one_thread = {"thread_count" if library == "catboost" else "n_jobs": 1}  # idle threads take most of the time
+    return getattr(package, kind)(random_state=0, **one_thread, **params)
 
 
 def test_what_sparse_rows_do_not_store_is_missing_to_xgboost():
@@ -100,6 +106,19 @@ def test_sums_over_sparse_rows_are_in_another_order_and_no_missing_values(monkey
     np.testing.assert_allclose(ours.predict(rows), vote.predict(rows), rtol=1e-4, atol=1e-4)
 
 
+def check_written(model, given, rows=X):
+    """The estimator has its class and the trained leaves, survives pickling and copying, and is taken again."""
+    back = model.to_sklearn()
+    method = "predict_proba" if hasattr(model, "predict_proba") else "predict"
+    expected = getattr(model, method)(rows)
+    for found in (back, pickle.loads(pickle.dumps(back)), copy.deepcopy(back)):
+        assert type(found) is type(given)
+        np.testing.assert_allclose(getattr(found, method)(rows).reshape(expected.shape), expected, rtol=1e-5, atol=1e-6)
+    assert (np.ravel(back.predict(rows)) == np.ravel(model.predict(rows))).all() or method == "predict"
+    again = type(model)(back, max_iter=0).fit(rows, model.predict(rows))
+    np.testing.assert_allclose(getattr(again, method)(rows), expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.filterwarnings("ignore")  # those of the libraries
 @pytest.mark.parametrize("form", ["fitted", "unfitted", "copied", "in a pipeline"])
 @pytest.mark.parametrize("case", BOOSTED.values(), ids=BOOSTED)
@@ -117,15 +136,14 @@ def test_boosted_trees(case, form):
         method = "predict_proba" if is_classifier(trees) else "predict"
         np.testing.assert_allclose(getattr(start, method)(X), getattr(given, method)(X), rtol=1e-4, atol=1e-5)
         assert (np.ravel(start.predict(X)) == np.ravel(given.predict(X))).all() or not is_classifier(trees)
-        assert [w.kind for w in trainable_weights(given, X=X)] == ["derived"]
+        assert [w.kind for w in trainable_weights(given, X=X)] == ["leaf"]
     model = kind(given, max_iter=10, learning_rate=0.05, random_state=0).fit(X, y)
     assert list(model.weights_) == ["leaf_values"]
     assert model.loss_curve_[-1] < model.loss_curve_[0]
     onx = model.get_trained_onnx(labels=is_classifier(trees))
     expected = model.predict_proba(X) if is_classifier(trees) else model.predict(X)
     np.testing.assert_allclose(run(onx, {"X": X})[-1].reshape(expected.shape), expected, rtol=1e-4, atol=1e-5)
-    with pytest.raises(ExportError, match="'leaf_values' cannot be written back.* get_trained_onnx"):
-        model.to_sklearn()
+    check_written(model, given)
     assert not hasattr(model, "coef_")
     assert "leaf_values" in model._repr_html_()
 
@@ -193,14 +211,122 @@ def test_calibrated_scores_of_boosted_trees_are_refused_with_a_way():
     assert outside.predict_proba(X).shape == (len(X), 2)
 
 
+def tuned(estimator, y, rows=X, **params):
+    kind = OrtGradientClassifier if is_classifier(estimator) else OrtGradientRegressor
+    return kind(estimator, max_iter=3, learning_rate=0.02, random_state=0, **params).fit(rows, y)
+
+
+#: The trees inside another estimator.
+AROUND = {
+    "vote of equal members": lambda trees: VotingRegressor(
+        [("a", trees), ("b", Ridge()), ("c", trees)], weights=[1, 2, 4]
+    ),
+    "outputs from a fitted template": lambda trees: MultiOutputRegressor(clone(trees).fit(X, SIZE)),
+    "bagging": lambda trees: BaggingRegressor(trees, n_estimators=2, random_state=0),
+    "search": lambda trees: GridSearchCV(trees, {"max_depth": [2, 3]}, cv=2),
+    "frozen": lambda trees: make_pipeline(FrozenEstimator(clone(trees).fit(X, SIZE))),
+    "stack": lambda trees: StackingRegressor([("a", trees), ("b", DecisionTreeRegressor(max_depth=2))], cv=2),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("around", AROUND)
+@pytest.mark.parametrize("library", ["LightGBM", "XGBoost", "CatBoost"])
+def test_leaves_inside_other_estimators_are_written_back(library, around):
+    y = np.stack([SIZE, SIZE], axis=1) if around == "outputs from a fitted template" else SIZE
+    given = AROUND[around](boosted(*BOOSTED[library][:3])).fit(X, y)
+    model = tuned(given, y)
+    assert np.abs(model.predict(X) - given.predict(X)).max() > 1e-3
+    check_written(model, given)
+
+
+#: Losses and ways of growing, and the targets.
+GROWN = {
+    "LightGBM, Poisson": ("lightgbm", "LGBMRegressor", dict(objective="poisson", n_estimators=5, verbose=-1), KIND),
+    "LightGBM, dropped trees": (
+        "lightgbm",
+        "LGBMRegressor",
+        dict(boosting_type="dart", n_estimators=5, verbose=-1),
+        SIZE,
+    ),
+    "XGBoost, pruned": ("xgboost", "XGBRegressor", dict(gamma=2, n_estimators=5), SIZE),
+    "XGBoost, gamma": ("xgboost", "XGBRegressor", dict(objective="reg:gamma", n_estimators=5), KIND + 1),
+    "CatBoost, shrunk": (
+        "catboost",
+        "CatBoostRegressor",
+        dict(iterations=5, verbose=0, allow_writing_files=False, langevin=True, model_shrink_rate=0.1),
+        SIZE,
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("case", GROWN.values(), ids=GROWN)
+def test_leaves_of_other_losses_are_written_back(case):
+    *made, y = case
+    given = boosted(*made).fit(X, y, sample_weight=1 + np.arange(len(y)) % 3)
+    check_written(tuned(given, y), given)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("library", ["lightgbm", "xgboost", "catboost"])
+def test_trees_after_the_best_one_keep_their_leaves(library):
+    """XGBoost and LightGBM keep the trees that early stopping does not use, and export only the others."""
+    _, kind, params, _ = next(case for case in BOOSTED.values() if case[0] == library)
+    more = {"iterations": 60} if library == "catboost" else {"n_estimators": 60}
+    stop = {} if library == "lightgbm" else {"early_stopping_rounds": 2}
+    given = boosted(library, kind, params | more | stop)
+    fitting = {"eval_set": [(X[::2], np.roll(SIZE[::2], 3))]}
+    if library == "lightgbm":
+        fitting["callbacks"] = [sys.modules["lightgbm"].early_stopping(2, verbose=False)]
+    given.fit(X, SIZE, **fitting)
+    check_written(tuned(given, SIZE), given)
+
+
+#: What an exporter could make of the leaf values, of which the marked ones are integers, and the reason given.
+CHANGED = {
+    "rounded": (lambda values: values + 0.5, "does not write each leaf value of the library once"),
+    "merged": (np.ones_like, "does not write each leaf value of the library once"),
+    "cut": (lambda values: values[1:], "does not write each leaf value of the library once"),
+    "scaled": (lambda values: values * (1 + np.any(values % 1)), "writes other values than the library holds"),
+}
+
+
+@pytest.mark.parametrize("case", CHANGED.values(), ids=CHANGED)
+def test_leaves_that_the_exporter_changes_are_not_written_back(case, monkeypatch):
+    change, why = case
+    model = tuned(boosted(*BOOSTED["LightGBM"][:3]).fit(X, SIZE), SIZE)
+    in_file = boosted_leaves._in_file
+    monkeypatch.setattr(boosted_leaves, "_in_file", lambda trees: change(in_file(trees)))
+    with pytest.raises(ExportError, match=f"leaves of LGBMRegressor cannot be .*{why}. Use get_trained_onnx"):
+        model.to_sklearn()
+
+
+def test_too_many_leaves_for_marks_of_float32(monkeypatch):
+    model = tuned(boosted(*BOOSTED["LightGBM"][:3]).fit(X, SIZE), SIZE)
+    monkeypatch.setattr(boosted_leaves, "_MOST_VALUES", 10)
+    with pytest.raises(ExportError, match=r"it has \d+ leaf values, but the maximum is 9. Use get_trained_onnx"):
+        model.to_sklearn()
+
+
+def test_leaves_that_the_library_lacks_are_not_written_back(monkeypatch):
+    values_of = boosted_leaves.values_of
+    monkeypatch.setattr(boosted_leaves, "values_of", lambda trees: values_of(trees) + 1)
+    model = tuned(boosted(*BOOSTED["LightGBM"][:3]).fit(X, SIZE), SIZE)
+    assert [w.kind for w in trainable_weights(model)] == ["derived"]
+    with pytest.raises(ExportError, match="'leaf_values' cannot be written back.* get_trained_onnx"):
+        model.to_sklearn()
+
+
 @pytest.mark.parametrize("library", ["lightgbm", "xgboost", "catboost"])
 def test_trees_of_a_frame(library):
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     case = next(case for case in BOOSTED.values() if case[0] == library)
-    frame = pandas.DataFrame(X, columns=["age", "height", "weight", "pulse"])
+    frame = pandas.DataFrame(X, columns=["age", "height in cm", "weight", "pulse"])  # LightGBM records height_in_cm
     trees = boosted(*case[:3]).fit(frame, SIZE)
     start = OrtGradientRegressor(trees, max_iter=0).fit(frame, SIZE)
     np.testing.assert_allclose(start.predict(frame), trees.predict(frame), rtol=1e-4, atol=1e-5)
+    check_written(tuned(trees, SIZE, frame), trees, frame)
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -398,11 +524,8 @@ def test_trees_behind_steps_are_compared_on_rows_between_those_of_others():
     start = OrtGradientRegressor(model, max_iter=0).fit(rows, y)
     assert start.onnx_status_ == {"standardscaler": "scikit-learn", "xgbregressor": "ONNX"}
     np.testing.assert_allclose(start.predict(rows), model.predict(rows), rtol=0, atol=1e-4)
-    with pytest.raises(
-        ExportError, match=r"get_trained_onnx\(\), with part='tail' if scikit-learn runs the first steps"
-    ):
-        start.to_sklearn()
-    with pytest.raises(ExportError, match=r"takes the rows from front_\.transform\(X\)\.$"):  # and no to_sklearn()
+    np.testing.assert_allclose(start.to_sklearn().predict(rows), model.predict(rows), rtol=0, atol=1e-6)
+    with pytest.raises(ExportError, match=r"front_\.transform\(X\)\. to_sklearn\(\) returns the whole estimator\.$"):
         start.get_trained_onnx()
     columns = start.front_.transform(rows).astype(np.float32)
     (found,) = run(start.get_trained_onnx(part="tail"), {"X": columns})

@@ -24,6 +24,7 @@ from sklearn.neighbors import BallTree, KDTree
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
 from onnxtrain import graph as graphs
+from onnxtrain.convert.boosted_leaves import bind_boosted, told_apart
 from onnxtrain.convert.columns import positional
 from onnxtrain.convert.derived import keep_in_range, range_layout, tie
 from onnxtrain.convert.learned import (
@@ -170,11 +171,27 @@ def _bind(estimator: BaseEstimator, known: Sequence[Learned], model: ir.Model, X
     if leaves:
         bindings += _leaf_bindings(estimator, leaves)
     if leaves and holds_boosted(estimator):
-        bound = {b.name for b in bindings}
-        bindings += [Binding(name, (), "derived", a.shape) for name, a in leaves.items() if name not in bound]
+        others = {name: a for name, a in leaves.items() if name not in _names(bindings)}
+        bindings += _bind_boosted(estimator, others, X)
+        bindings += [
+            Binding(name, (), "derived", a.shape) for name, a in leaves.items() if name not in _names(bindings)
+        ]
     graphs.constants_as_nodes(model, {model.graph.initializers[b.name] for b in bindings}, [])
     names = _rename(model.graph, {name: item.name for name, (item, _) in matches.items()})
     return tuple(replace(b, name=names.get(b.name, b.name)) for b in bindings)
+
+
+def _bind_boosted(estimator: BaseEstimator, arrays: Mapping[str, np.ndarray], X: Any) -> Iterator[Binding]:
+    """Yield the bindings of leaf values of boosted trees; those of equal members are told apart by marked values."""
+    marked = told_apart(estimator)
+    if marked is not estimator:
+        found = _weights_in_order(_trainable_graph(marked, list(learned(marked)), X))
+        arrays = {name: found[name] for name in arrays if name in found}
+    return bind_boosted(marked, arrays)
+
+
+def _names(bindings: Iterable[Binding]) -> set[str]:
+    return {binding.name for binding in bindings}
 
 
 def _is_weight(item: Learned) -> bool:
@@ -437,7 +454,9 @@ def _write(estimator: BaseEstimator, binding: Binding, weight: np.ndarray) -> No
         )
     try:
         binding.write(estimator, weight)
-    except (AttributeError, TypeError, ValueError) as e:
+    except ExportError:
+        raise
+    except Exception as e:  # libraries of boosted trees raise exceptions of any class
         raise ExportError(f"The weight {binding.name!r} cannot be written back: {e}") from e
 
 

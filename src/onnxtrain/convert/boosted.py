@@ -40,11 +40,11 @@ def _trees(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
     """Append the nodes of the library's export of an estimator; return its predictions or probabilities."""
     width = X.shape[-1] if X.shape is not None and isinstance(X.shape[-1], int) else estimator.n_features_in_
     _check_exported(estimator)
-    exported = _exported(estimator, width)
-    lost = lost_outputs(exported)
+    file = exported(estimator, width)
+    lost = lost_outputs(file)
     if lost:
         raise ConversionError(lost)
-    outputs = op.splice(graph.without_maps(exported), X)
+    outputs = op.splice(graph.without_maps(file), X)
     found = [y for y in outputs if graph.is_float(y)][-1]
     return found if is_classifier(estimator) else op.Reshape(found, op.constant(graph.tensor([-1, 1])))
 
@@ -67,7 +67,8 @@ def _check_exported(estimator: Any) -> None:
         )
 
 
-def _exported(estimator: Any, n_columns: int) -> onnx.ModelProto:
+def exported(estimator: Any, n_columns: int) -> onnx.ModelProto:
+    """Return the file that the exporter of its library writes for an estimator of boosted trees."""
     library = library_of(type(estimator))
     if library == "catboost":
         from catboost.utils import convert_to_onnx_object

@@ -267,17 +267,36 @@ def put(estimator: BaseEstimator, path: Path, value: Any) -> None:
 _FLOOR = 1e-7
 
 #: Attributes that hold trees, besides those whose names end in an underscore.
-_HOLD_TREES = ("_predictors", "steps", "transformer_list", "estimator")
+_HOLD_TREES = ("_predictors", "steps", "transformer_list")
 
 
 def find_trees(holder: Any, path: Path = ()) -> Iterator[Path]:
     """Yield the path of every tree in an estimator, in order."""
-    if hasattr(holder, "tree_") or _is_histogram_tree(holder):
+    return _find(holder, lambda found: hasattr(found, "tree_") or _is_histogram_tree(found), path)
+
+
+def find_boosted(holder: Any, path: Path = ()) -> Iterator[Path]:
+    """Yield the path of every estimator of LightGBM, XGBoost or CatBoost in an estimator, in order."""
+    return _find(holder, lambda found: library_of(type(found)) is not None and _is_fitted(found), path)
+
+
+def _find(holder: Any, wanted: Callable[[Any], bool], path: Path) -> Iterator[Path]:
+    if wanted(holder):
         yield path
     elif not isinstance(holder, dict):  # a dictionary by name repeats the estimators of a list
         for key, item in parts(holder):
-            if not isinstance(holder, BaseEstimator) or key.endswith("_") or key in _HOLD_TREES:
-                yield from find_trees(item, (*path, key))
+            if not isinstance(holder, BaseEstimator) or key.endswith("_") or key in _HOLD_TREES or _is_frozen(holder):
+                yield from _find(item, wanted, (*path, key))
+
+
+def _is_fitted(boosted: Any) -> bool:
+    """Whether an estimator of boosted trees is fitted; CatBoost has a method of its own."""
+    return boosted.is_fitted() if hasattr(boosted, "is_fitted") else boosted.__sklearn_is_fitted__()
+
+
+def _is_frozen(holder: Any) -> bool:
+    """Whether the attribute ``estimator`` is the one that predicts, not the template of others."""
+    return isinstance(holder, FrozenEstimator)
 
 
 def leaf_values(tree: Any) -> np.ndarray:
@@ -404,11 +423,11 @@ class Binding:
     def write(self, estimator: BaseEstimator, weight: np.ndarray) -> None:
         """Replace the learned attribute of `estimator` by `weight`, which has the layout of the initializer."""
         old = get(estimator, self.path)
-        new = LAYOUTS[self.layout].backward(_with_all_digits(weight, self.read(estimator)), np.asarray(old))
+        new = LAYOUTS[self.layout].backward(with_all_digits(weight, self.read(estimator)), np.asarray(old))
         put(estimator, self.path, _like(new, old))
 
 
-def _with_all_digits(weight: np.ndarray, old: np.ndarray) -> np.ndarray:
+def with_all_digits(weight: np.ndarray, old: np.ndarray) -> np.ndarray:
     """Return a weight in float64; values that are the rounded old ones get their digits back.
 
     A steep function, such as that of isotonic calibration, shows the rounding.
@@ -447,7 +466,7 @@ class LeafBinding(Binding):
 
     def write(self, estimator: BaseEstimator, weight: np.ndarray) -> None:
         """Replace the leaf values in place."""
-        rows = _with_all_digits(weight, self.read(estimator)).reshape(self.shape[0], -1) / self.factor
+        rows = with_all_digits(weight, self.read(estimator)).reshape(self.shape[0], -1) / self.factor
         for path in self.trees:
             tree = get(estimator, path)
             n_leaves = len(leaf_values(tree))

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse
 from sklearn.model_selection import train_test_split
 
+from onnxtrain.convert.learned import library_of, predictor_of
 from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.estimators.arrays import as_array
 from onnxtrain.estimators.first_pass import (
@@ -31,7 +32,7 @@ from onnxtrain.estimators.first_pass import (
 from onnxtrain.estimators.frames import InputForm, Rows
 from onnxtrain.estimators.named_columns import in_order
 from onnxtrain.estimators.positions import counts
-from onnxtrain.estimators.protocols import ArrayLike, Features, is_fitted, is_frame, is_onnx
+from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Frame, is_fitted, is_frame, is_onnx
 from onnxtrain.estimators.settings import floats_of
 from onnxtrain.estimators.targets import is_positional
 from onnxtrain.estimators.trained import TrainedModel
@@ -486,10 +487,16 @@ def check_first_rows(
     if form is None:
         form = InputForm.of(X, estimator.estimator, floats_of(estimator.dtype))
     names = getattr(estimator.estimator, "feature_names_in_", None)
-    if names is not None and is_frame(X):
+    if names is not None and is_frame(X) and not _are_names_of_lightgbm(names, X, estimator.estimator):
         X = in_order(X, names, estimator.estimator)
     rows = _checked(estimator, X, y, sample_weight, form, None)
     return rows._replace(exact=form.exact(X, rows.X))
+
+
+def _are_names_of_lightgbm(names: Sequence[str], X: Frame, model: Estimator) -> bool:
+    """Whether `names` are the columns of X in their order, as LightGBM records them: it writes a blank as ``_``."""
+    by_lightgbm = library_of(type(predictor_of(model))) == "lightgbm"
+    return by_lightgbm and list(names) == [str(name).replace(" ", "_") for name in X.columns]
 
 
 def data_of(estimator: OrtGradientEstimator, model: TrainedModel, rows: Rows) -> TrainingData:

@@ -25,7 +25,7 @@ from onnxtrain.convert.bind import NO_WORDS
 from onnxtrain.convert.check import differences
 from onnxtrain.convert.columns import by_column
 from onnxtrain.convert.compared_rows import COMPARED_ROWS, at_most, rows_between, some_rows
-from onnxtrain.convert.learned import holds_boosted, inside
+from onnxtrain.convert.learned import inside
 from onnxtrain.errors import ConversionError, DataError, ExportError, ModelError, warn
 from onnxtrain.estimators.arrays import as_pandas
 from onnxtrain.estimators.division import Division, divisions, steps_of, why_indivisible
@@ -177,11 +177,11 @@ class PreprocessedForm(InputForm):
     def check_whole(self) -> None:
         """Raise an ExportError, because the graph does not contain the first steps."""
         why = f" ({self.reason.rstrip('.')})" if self.reason else ""
-        writes_back = self.division is not None and not holds_boosted(self.division.tail)
+        back = "" if self.division is None else " to_sklearn() returns the whole estimator."
         raise ExportError(
             f"The graph contains only the trained part. scikit-learn runs {self._in_front}, which ONNX does not run "
             f"identically{why}. get_trained_onnx(part='tail') returns the model of the trained part, which takes the "
-            f"rows from front_.transform(X).{' to_sklearn() returns the whole estimator.' if writes_back else ''}"
+            f"rows from front_.transform(X).{back}"
         )
 
 
