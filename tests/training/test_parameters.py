@@ -362,11 +362,17 @@ STEPS = {
     "StandardScaler": (StandardScaler(), np.float32, {"offset", "scale"}),
     "StandardScaler in float64": (StandardScaler(), np.float64, {"Su_Subcst", "Di_Divcst"}),
     "only means": (StandardScaler(with_std=False), np.float32, {"offset"}),
+    "only means in float64": (StandardScaler(with_std=False), np.float64, {"Su_Subcst"}),
     "RobustScaler": (RobustScaler(), np.float32, {"offset", "scale"}),
     "MaxAbsScaler": (MaxAbsScaler(), np.float32, {"scale"}),
     "MinMaxScaler": (MinMaxScaler(), np.float32, {"Mu_Mulcst", "Ad_Addcst"}),
     "MinMaxScaler in float64": (MinMaxScaler(), np.float64, {"Mu_Mulcst", "Ad_Addcst"}),
     "SimpleImputer": (SimpleImputer(), np.float32, {"imputed"}),
+    "means after a MinMaxScaler": (
+        make_pipeline(MinMaxScaler(), RobustScaler(with_scaling=False)),
+        np.float64,
+        {"Mu_Mulcst", "Ad_Addcst", "Su_Subcst"},
+    ),
     "two steps": (
         make_pipeline(SimpleImputer(), MinMaxScaler()),
         np.float32,

@@ -180,19 +180,22 @@ def _scales_of_rows(found: _Graph) -> Iterator[str]:
             shifted[node.output[0]] = shifted[x]  # 2 (x - a) / (b - a)
 
 
-#: Operators between an input and a MinMaxScaler in the files of skl2onnx.
+#: Operators between an input and a scaler in the files of skl2onnx.
 _PREPROCESSING = frozenset({*_VIEWS, "ArrayFeatureExtractor", "Clip", "Imputer", "Scaler", "Where"})
 
 
-def of_min_max_scalers(onx: onnx.ModelProto) -> set[str]:
-    """Return the initializers of x a + b in a file of skl2onnx, where x are columns of the inputs: a MinMaxScaler.
+def of_scalers(onx: onnx.ModelProto) -> set[str]:
+    """Return the initializers of x a + b and of x - c in a file of skl2onnx, where x are columns of the inputs.
 
-    No predictor of scikit-learn computes this. In files of other exporters, a and b may be learned.
+    MinMaxScaler and StandardScaler(with_std=False) compute these. No predictor of scikit-learn multiplies and adds so,
+    and a row of means that one subtracts is redundant beside its intercept. In files of other exporters, a, b and c may
+    be learned.
     """
     if onx.producer_name != "skl2onnx":
         return set()
     found = _Graph(onx)
     rows = {i.name for i in onx.graph.input} - found.held
+    shapes = {i.name: tuple(i.dims) for i in onx.graph.initializer}
     scaled: dict[str, str] = {}
     named: set[str] = set()
     for node in found.nodes:
@@ -201,6 +204,10 @@ def of_min_max_scalers(onx: onnx.ModelProto) -> set[str]:
             scaled[node.output[0]] = w
         elif node.op_type == "Add" and x in scaled:
             named.update((scaled[x], w))
+            rows.update(node.output)
+        elif node.op_type == "Sub" and node.input[0] == x and x in rows and w in found.held:
+            if shapes[w][:-1] in ((), (1,)):  # the means of classes have more axes
+                named.add(w)
             rows.update(node.output)
         elif node.op_type in _PREPROCESSING and not rows.isdisjoint(node.input):
             rows.update(node.output)

@@ -29,7 +29,7 @@ from onnxtrain.convert.fixed_values import (
     are_sines,
     are_slopes,
 )
-from onnxtrain.convert.likely_buffers import of_min_max_scalers
+from onnxtrain.convert.likely_buffers import of_scalers
 from onnxtrain.convert.tied_weights import folded_from, is_computed
 
 #: The nodes that compute with an initializer, and its operand position.
@@ -109,7 +109,7 @@ def roles_by_exporter(onx: onnx.ModelProto) -> dict[str, Role]:
     said = {v.name: {p.key: p.value for p in v.metadata_props} for v in onx.graph.value_info}
     if onx.producer_name != "pytorch":
         marked = (name for name, recorded in said.items() if graph.BUFFER in recorded)
-        return dict.fromkeys((*marked, *of_min_max_scalers(onx)), Role.BUFFER)
+        return dict.fromkeys((*marked, *of_scalers(onx)), Role.BUFFER)
     names = [i.name for i in onx.graph.initializer]
     kinds = {name: kind for name in names if (kind := said.get(name, {}).get(KIND))}
     if not kinds:
