@@ -49,6 +49,12 @@ WORDS = (
     "gaussian process",
     "decision tree",
     "stacking",
+    "isolation forest",
+    "anomaly detection",
+    "outlier detection",
+    "clustering",
+    "PCA",
+    "naive Bayes",
 )
 
 #: Learning rates, the first that lowers the loss counts: of rows that are not scaled a step must be small.

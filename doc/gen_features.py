@@ -20,6 +20,8 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+WORDS = ("comparison", "alternatives", "skorch", "MLPClassifier", "SGDClassifier")
+
 SETUP = """
 import pickle
 import numpy as np, onnx, pandas as pd, scipy.sparse
@@ -191,6 +193,8 @@ def hidden_result(fitted) -> str:
 def page(features: list[Feature]) -> str:
     """Return the page, reStructuredText."""
     lines = [
+        f".. index:: {', '.join(f'! {word}' for word in WORDS)}",
+        "",
         "Comparison with other libraries",
         "===============================",
         "",
