@@ -623,6 +623,7 @@ def classifier_like(model):
 
 
 REFUSED = {
+    "path": (lambda m: m.fit("rows.parquet", Y), ArgumentTypeError, "frame = dask.dataframe.read_parquet\\(.rows.parquet.\\), and pass columns of the frame"),
     "in memory": (lambda m: m.fit(X, Y), ArgumentTypeError, "X must be a Dask array or frame, got ndarray"),
     "y in memory": (lambda m: m.fit(ROWS[0], Y), ArgumentTypeError, "y must be a Dask array or frame, got ndarray"),
     "no y": (lambda m: m.fit(ROWS[0]), DataError, r"y is missing. Pass Dask arrays or frames: fit\(X, y\). Rows in parts are for"),

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import onnx.parser
 import pytest
+import scipy.special
 from scipy.special import erf, expit, huber, log_expit, log_softmax, softmax
 from sklearn.metrics import (
     hinge_loss,
@@ -408,6 +409,7 @@ def test_labels_of_classes_are_integers_that_become_floats():
         (lambda op, t, p: np.heaviside(p, 0), r"cannot use numpy\.heaviside\..*op\.Xyz is the ONNX operator"),
         (lambda op, t, p: np.add.reduce(p), r"cannot use numpy\.add with reduce"),
         (lambda op, t, p: np.multiply(p, t, where=p > 0), r"cannot use numpy\.multiply with __call__ \{'where'"),
+        (lambda op, t, p: scipy.special.huber(1.0, t - p), "A loss cannot use huber"),
         (lambda op, t, p: np.median(p, axis=1), r"cannot use numpy\.median here"),
         (lambda op, t, p: np.exp(p).numpy(), r"no attribute 'numpy'\..*tan, tanh\. For example: lambda"),
         (lambda op, t, p: p.std(axis=1), "no attribute 'std'. Use x.mean"),

@@ -15,7 +15,7 @@ from types import MethodType
 from typing import Any, ParamSpec, Self, TypeVar
 
 from onnxtrain.cache import table
-from onnxtrain.dialects import for_table
+from onnxtrain.dialects import for_call
 from onnxtrain.errors import ArgumentTypeError, OnnxTrainError, ParameterError
 from onnxtrain.registry import did_you_mean
 
@@ -455,7 +455,7 @@ def names_its_arguments(method: Callable[P, R]) -> Callable[P, R]:
         try:
             return method(*args, **kwargs)
         except OnnxTrainError as e:
-            e.args = (for_table(str(e), args[1] if n_given else kwargs.get("X")),)
+            e.args = (for_call(str(e), method.__name__, args[1] if n_given else kwargs.get("X")),)
             raise
 
     return checked

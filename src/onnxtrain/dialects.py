@@ -1,4 +1,4 @@
-"""Code in messages for tables of polars and pyarrow; the messages are written for frames of pandas."""
+"""Code in messages for the method and the table of a call; they are written for ``fit`` and frames of pandas."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ _COLUMN = r"(X\[[^\]]+\])"
 
 #: The code for a DataFrame of polars, by that for a frame of pandas.
 _POLARS = {
+    r"(type dict in ('[^']*').* entries: )X\.drop\(columns=.*\)\)": r"\1X.unnest(\2)",
     rf"\({_COLUMN} - pandas\.Timestamp\([^)]*\)\)\.dt\.days": r"\1.dt.epoch('d')",
     rf"pandas\.to_numeric\({_COLUMN}, errors='coerce'\)": r"\1.cast(float, strict=False)",
     rf"X\.drop\(columns=('[^']*')\)\.join\(pandas\.DataFrame\({_COLUMN}\.tolist\(\), index=X\.index\)"
@@ -23,6 +24,8 @@ _POLARS = {
     r"X\.fillna\(\{('[^']*'): ([^}]*)\}\)": r"X.with_columns(X[\1].fill_null(\2))",
     r"X\.fillna\(": "X.fill_null(",
     r"X\.drop\(columns=": "X.drop(",
+    r"numpy\.isfinite\(X\)": "numpy.isfinite(X.to_numpy())",
+    r"X\[known\]": "X.filter(known)",
     r"frame\.iloc\[\[0\]\]": "frame[:1]",
 }
 
@@ -33,6 +36,38 @@ _AS_PANDAS = {
     ("pyarrow", "RecordBatch"): "X.to_pandas()",
     ("pyarrow", "Table"): "X.to_pandas()",
 }
+
+
+#: The call in the code that leaves out rows.
+_LEAVES_OUT = r"\bfit(?=\(X(\[known\]|\.filter\(known\)))"
+
+#: A count of one before a noun in the plural.
+_ONE = r"(?<![\w.,])1 (class|column|feature|row)(s|es)\b"
+
+
+def for_call(message: str, method: str, X: object) -> str:
+    """Return a message about a call with its code for this method and for the library of its table.
+
+    Examples
+    --------
+    >>> for_call("Leave it out: known = numpy.isfinite(y), fit(X[known], y[known]).", "partial_fit", None)
+    'Leave it out: known = numpy.isfinite(y), partial_fit(X[known], y[known]).'
+    """
+    if method not in ("fit", "partial_fit", "score", "losses", "gradient"):  # which take rows alone
+        message = message.replace("fit(X[known], y[known])", "fit(X[known])")
+    return re.sub(_ONE, r"1 \1", re.sub(_LEAVES_OUT, method, for_table(message, X)))
+
+
+def for_validation(message: str) -> str:
+    """Return a message about rows and targets with the code for a validation set.
+
+    Examples
+    --------
+    >>> for_validation("Leave it out: known = numpy.isfinite(y), fit(X[known], y[known]).")
+    'Leave it out: known = numpy.isfinite(y_val), fit(X, y, X_val=X_val[known], y_val=y_val[known]).'
+    """
+    message = re.sub(r"(known = [^,]*\b)y\b", r"\1y_val", message)
+    return re.sub(rf"{_LEAVES_OUT}\(X(\S+), y(\S+)\)", r"fit(X, y, X_val=X_val\2, y_val=y_val\3)", message)
 
 
 def for_table(message: str, X: object) -> str:

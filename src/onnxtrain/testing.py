@@ -313,7 +313,27 @@ def _point(onx: onnx.ModelProto, feeds: Mapping[str, Any], opened: Sequence[str]
     if missing:
         raise DataError(f"feeds has no value for {', '.join(map(repr, missing))}; it has {sorted(feeds)}.")
     point = {name: np.asarray(value).astype(types[name]) for name, value in feeds.items() if name in types}
+    for value in onx.graph.input:
+        if value.name in point:
+            _check_shape(value, point[value.name].shape)
     return {w: onnx.numpy_helper.to_array(weights[w]) for w in opened} | point
+
+
+def _check_shape(value: onnx.ValueInfoProto, found: tuple[int, ...]) -> None:
+    """Raise a DataError if an array does not have the declared shape of an input."""
+    if not value.type.tensor_type.HasField("shape"):
+        return
+    declared = [
+        d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in value.type.tensor_type.shape.dim
+    ]
+    fits = len(declared) == len(found) and all(
+        d in (n, 0) or isinstance(d, str) for d, n in zip(declared, found, strict=True)
+    )
+    if not fits:
+        raise DataError(
+            f"feeds[{value.name!r}] has shape {found}, but the model takes ({', '.join(map(str, declared))}). Pass an "
+            "array of this shape."
+        )
 
 
 def _with_open_weights(onx: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:

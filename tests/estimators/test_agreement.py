@@ -393,7 +393,7 @@ def test_a_model_of_labels_is_no_regressor():
     ):
         OrtGradientRegressor(labelled()).fit(X, TWO)
     with pytest.raises(
-        DataError, match="y has 1 columns, but the output 'Y' of the model contains the probabilities of 3 classes"
+        DataError, match="y has 1 column, but the output 'Y' of the model contains the probabilities of 3 classes"
     ):
         OrtGradientRegressor(model(PROBABILITIES["softmax"])).fit(X, TWO)
     brier = OrtGradientRegressor(model(PROBABILITIES["softmax"]), max_iter=2).fit(X, np.eye(3)[THREE])

@@ -35,7 +35,7 @@ from sklearn.compose import ColumnTransformer, TransformedTargetRegressor, make_
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.ensemble import BaggingRegressor, IsolationForest, RandomForestRegressor
 from sklearn.exceptions import ConvergenceWarning, InconsistentVersionWarning, NotFittedError
-from sklearn.feature_extraction import DictVectorizer
+from sklearn.feature_extraction import DictVectorizer, FeatureHasher
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.impute import SimpleImputer
 from sklearn.inspection import permutation_importance
@@ -580,7 +580,7 @@ CALLS = [
     (
         lambda _: R(early_stopping=True).fit(X[:1], y[:1]),
         DataError,
-        "early_stopping=True cannot hold out validation_fraction=0.1 of 1 rows",
+        "early_stopping=True cannot hold out validation_fraction=0.1 of 1 row",
     ),
     (
         lambda _: R().fit(X, y, callback=3),
@@ -764,7 +764,7 @@ MORE_CALLS = [
     (
         lambda _: R().fit(np.where(X > 0.1, np.nan, X), y),
         DataError,
-        "Input X contains NaN. Pass a model with an imputer",
+        "Input X contains NaN in row 7, column 5. Pass a model with an imputer",
     ),
     (
         lambda _: R().fit(pd.DataFrame({"a": [1.0, np.nan], "b": [1.0, 2.0]}), [1.0, 2.0]),
@@ -2002,7 +2002,11 @@ SECOND_HOUR = [
         "missing a required argument: 'rate'. For example: lambda step: 0.01 * 0.999**step.",
     ),
     (lambda r: r.score(y, r.predict(X)), DataError, "score takes the rows, not predictions: score(X, y)."),
-    (lambda r: r.predict(X[0]), DataError, "Expected 2D array, got 1D array instead\nReshape your data"),
+    (
+        lambda r: r.predict(X[0]),
+        DataError,
+        "Expected 2D array, got 1D array instead, of shape (10,)\nReshape your data",
+    ),
     (lambda r: r.predict(pd.Series(X[0])), DataError, "A row of a frame is frame.iloc[[0]], a column frame[['name']]"),
     (
         lambda _: C(PIXELS).fit(np.array(["cat.png", "dog.JPEG"] * 10), [0, 1] * 10),
@@ -2289,7 +2293,7 @@ OTHER_KINDS = [
     (lambda _: R(l2=None).fit(X, y), ParameterError, "Got None instead. 0 is no penalty; penalty={'coef': 0.1}"),
     (lambda _: R().fit(X.astype("M8[s]"), y), DataError, "X contains dates or durations. Convert it to numbers"),
     (lambda _: R().fit(X[..., None], y), DataError, "Pass rows and targets with one or two axes, for example"),
-    (lambda _: R().fit(X[None], y), DataError, "X has 1 rows, y has 442. Pass X[0], which has the rows."),
+    (lambda _: R().fit(X[None], y), DataError, "X has 1 row, y has 442. Pass X[0], which has the rows."),
     (lambda _: R().fit(X, y[:9]), DataError, "X has 442 rows, y has 9. Pass one target per row"),
     (lambda _: R().fit(X[:0], y[:0]), DataError, "Pass at least one row; the selection of rows may be empty."),
     (lambda r: r.predict(X[:, :3]), DataError, "Pass the columns that fit got, in the same order."),
@@ -2906,9 +2910,9 @@ FIFTH_HOUR = [
         (
             lambda _, kind=kind: R(archive(kind)).fit(X, y),
             ModelError,
-            "Unpack it with shutil.unpack_archive(path), and pass the model in it: 'line.onnx'.",
+            f"Unpack it with shutil.unpack_archive(path, format={name!r}), and pass the model in it: 'line.onnx'.",
         )
-        for kind in ("zip", "", "gz", "bz2", "xz")
+        for kind, name in {"zip": "zip", "": "tar", "gz": "gztar", "bz2": "bztar", "xz": "xztar"}.items()
     ),
     *(
         (lambda _, start=start: R(start + bytes(600)).fit(X, y), ModelError, "It is compressed. Unpack it, for example")
@@ -3344,9 +3348,203 @@ FIFTH_HOUR = [
     ),
 ]
 
+GAP, INFINITE, LARGE, MASKED = (np.array(X) for _ in range(4))
+GAP[3, 1], INFINITE[5, 2], LARGE[5, 2] = np.nan, -np.inf, 1e300
+MASKED = np.ma.masked_greater(MASKED, 0.15)
+RAGGED = [[1.0, 2.0], [1.0]] * 10
+INFINITE_RENT = np.where(RENT < 1, np.inf, RENT)
+HASHED = make_pipeline(FeatureHasher(8), LogisticRegression())
+
+
+class Tensor:
+    """A tensor of PyTorch that numpy cannot take."""
+
+    dtype, shape = "torch.bfloat16", (20, 10)
+
+    def __init__(self, said):
+        self.said = said
+
+    def detach(self):
+        return self
+
+    def cpu(self):
+        raise TypeError(self.said)
+
+
+SIXTH_HOUR = [
+    (lambda _: R().fit(GAP, y), DataError, "Input X contains NaN in row 3, column 1. Pass a model with an imputer"),
+    (lambda _: R(Ridge()).fit(scipy.sparse.csr_matrix(GAP), y), DataError, "X contains NaN in row 3, column 1."),
+    (lambda _: R().fit(GAP.astype(object), y), DataError, "X contains NaN in row 3, column 1."),
+    (
+        lambda r: r.predict(INFINITE),
+        DataError,
+        "-inf in row 5, column 2. Leave out rows with infinity: known = numpy.isfinite(X).all(axis=1), predict(X[known]).",
+    ),
+    (
+        lambda _: R().fit(pl.DataFrame(INFINITE), y),
+        DataError,
+        "-inf in row 5, column 'column_2'. Leave out rows with infinity: known = numpy.isfinite(X.to_numpy()).all(axis=1), "
+        "fit(X.filter(known), y[known]).",
+    ),
+    (
+        lambda r: np.errstate(over="ignore")(r.predict)(LARGE),
+        DataError,
+        "1e+300 in row 5, column 2. Divide this column by a constant",
+    ),
+    (
+        lambda _: R(Ridge()).fit(scipy.sparse.csr_matrix(INFINITE), y),
+        DataError,
+        "-inf in row 5, column 2. Leave out rows with infinity, and divide large numbers",
+    ),
+    (lambda r: r.score(X[:20], INFINITE_RENT), DataError, "Input y contains infinity or a value too large"),
+    *(
+        (
+            lambda r, method=method: getattr(r, method)(X[:20], INFINITE_RENT),
+            DataError,
+            f"known = numpy.isfinite(y), {method}(X[known], y[known]).",
+        )
+        for method in ("fit", "losses", "gradient", "partial_fit", "score")
+    ),
+    (
+        lambda r: r.fit(X, y, X_val=X[:20], y_val=INFINITE_RENT),
+        DataError,
+        "known = numpy.isfinite(y_val), fit(X, y, X_val=X_val[known], y_val=y_val[known]).",
+    ),
+    (
+        lambda _: R().fit(MASKED, y),
+        DataError,
+        "Fill them, X = X.astype(float).filled(numpy.nan), and pass a model with an imputer",
+    ),
+    (
+        lambda _: R().partial_fit(X, np.ma.masked_greater(y, 300)),
+        DataError,
+        "Leave out the rows without a target: known = ~numpy.ma.getmaskarray(y), partial_fit(X[known], y[known]).",
+    ),
+    (
+        lambda _: R().fit(X, y, np.ma.masked_greater(y, 300)),
+        DataError,
+        "A weight of 0 leaves a row out: sample_weight.filled(0).",
+    ),
+    (
+        lambda _: R().fit(pd.DataFrame({"a": RAGGED, "b": RENT}), RENT),
+        DataError,
+        "X contains lists of different lengths in 'a', from 1 to 2, but the model takes numbers. Pad them: numpy.column_st"
+        "ack([X[['b']], numpy.array(list(itertools.zip_longest(*X['a'], fillvalue=0.0))).T]).",
+    ),
+    (
+        lambda _: R().fit(pl.DataFrame({"a": RAGGED}), RENT),
+        DataError,
+        "Pad them: numpy.array(list(itertools.zip_longest(*X['a'], fillvalue=0.0))).T.",
+    ),
+    (
+        lambda _: R().fit(pl.DataFrame({"a": [{"lat": 1.0, "lon": 2.0}] * 20}), RENT),
+        ArgumentTypeError,
+        "X contains values of type dict in 'a', but the model takes numbers. Make columns of their entries: X.unnest('a').",
+    ),
+    (
+        lambda _: C(HASHED).fit([{"a": 1.0, "b": np.nan}, {"a": 2.0}] * 10, [0, 1] * 10),
+        DataError,
+        "X[0]['b'] is NaN. Leave missing entries out of the dictionaries: X = [{key: value for key, value in row.items() if "
+        "value == value} for row in X].",
+    ),
+    *(
+        (lambda r, said=said: r.predict(Tensor(said)), DataError, f"{said}. {remedy}")
+        for said, remedy in {
+            "Got unsupported ScalarType BFloat16": "Pass X.float().",
+            "Got unsupported ScalarType QInt8": "Pass X.dequantize().",
+            "can't convert Sparse layout tensor to numpy. Use Tensor.to_dense() first": "Pass X.to_dense().",
+            "Cannot copy out of meta tensor; no data": "A tensor on the device 'meta' has a shape and no values.",
+        }.items()
+    ),
+    (
+        lambda r: r.predict(5.0),
+        DataError,
+        "got float, whose rows cannot be indexed. For a single row with one feature, pass",
+    ),
+    (
+        lambda r: r.predict([1, 2, 3]),
+        DataError,
+        "got 1D array instead, of shape (3,)\nReshape your data either using numpy.reshape(X, (-1, 1))",
+    ),
+    (
+        lambda _: R(early_stopping=True).fit(X[:1], y[:1]),
+        DataError,
+        "validation_fraction=0.1 of 1 row: With n_samples=1",
+    ),
+    (lambda r: r.predict(X[:, :1]), DataError, "X has 1 feature, but OrtGradientRegressor is expecting 10 features"),
+    (
+        lambda _: R(learning_rate=lambda step: 0.01 - 0.01 * step).fit(X, y),
+        OptimizerError,
+        "(1) returned 0.0. Steps count from 0. Bound it from below, for example max(rate, 1e-6).",
+    ),
+    *(
+        (
+            lambda _, round_=round_: own(lambda op, t, p: abs(round_(p) - t)).fit(X, y),
+            LossError,
+            "Leave it out: the derivative of rounding is 0.",
+        )
+        for round_ in (np.round, np.around)
+    ),
+    *(
+        (
+            lambda _, function=function: own(lambda op, t, p: function(t, p)).fit(X, y),
+            LossError,
+            f"calls a function of {library}, which takes no values of the graph. Use op, Python operators and numpy",
+        )
+        for library, function in {
+            "sklearn": mean_absolute_error,
+            "pandas": lambda t, p: pd.Series(t - p).abs(),
+            "torch": lambda t, p: failed("abs(): argument 'input' (position 1) must be Tensor, not Operand"),
+        }.items()
+    ),
+    (
+        lambda _: own(lambda op, t, p: (abs(t - p), t)).fit(X, y),
+        LossError,
+        "got a tuple of 2. Return one of them, or their sum for a loss of several terms.",
+    ),
+    (
+        lambda _: own(lambda op, t, p: 0.5).fit(X, y),
+        LossError,
+        "got float: 0.5. Compute it from y_true and y_pred, such as",
+    ),
+    *(
+        (
+            lambda _, function=function: own(function).fit(X, y),
+            LossError,
+            f"is called with (op, y_true, y_pred), but its parameters are (op, {names}), with the prediction first. Swap",
+        )
+        for names, function in {
+            "y_pred, y_true": lambda op, y_pred, y_true: abs(y_true - y_pred),
+            "output, target": lambda op, output, target: abs(target - output),
+        }.items()
+    ),
+    (
+        lambda _: R(penalty={"c*": {"l1": 0.1}}).fit(X, y),
+        WeightError,
+        "penalty takes names, not patterns: penalty=dict.fromkeys(['coef'], {'l1': 0.1}).",
+    ),
+    (lambda _: R(penalty={"*kernel": 0.1}).fit(X, y), WeightError, "For a penalty on all weights, set l1= and l2=."),
+    (
+        lambda _: check_gradient(TWO_COLUMNS, {"X": np.ones((2, 3))}),
+        DataError,
+        "feeds['X'] has shape (2, 3), but the model takes (n, 2).",
+    ),
+    (
+        lambda _: OrtGradientForwardBackward(TWO_COLUMNS).new_instance().forward([PAIR]),
+        DataError,
+        "forward takes the weights after the inputs of the model, got 1 of 2 tensors.",
+    ),
+    (
+        lambda _: R(to_onnx(StandardScaler().fit(X), X[:1].astype(np.float32))).fit(X, X),
+        WeightError,
+        "are not trained by default, such as statistics of a scaler. Pass a model with a predictor behind them, or name "
+        "those to train, as in weights_to_train=['offset', 'scale'].",
+    ),
+]
+
 ALL_CALLS = [
     *(CALLS + MORE_CALLS + LAST_CALLS + FURTHER_CALLS + OTHER_KINDS),
-    *(SECOND_HOUR + THIRD_HOUR + FOURTH_HOUR + FIFTH_HOUR),
+    *(SECOND_HOUR + THIRD_HOUR + FOURTH_HOUR + FIFTH_HOUR + SIXTH_HOUR),
 ]
 
 
@@ -3604,6 +3802,11 @@ def test_a_parameter_without_an_effect_is_warned_of(params, sets, message):
     )  # warnings are errors
     early = dict(early_stopping=True) if "validation_fraction" in params else dict(solver="adam")
     R(max_iter=1, **params | early | dict(penalty={"coef": {"l1": 0.1}})).fit(X, y)
+
+
+def failed(said):
+    """Fail like a compiled function of another library, which has no frame in the traceback."""
+    raise TypeError(said)
 
 
 def own(function):

@@ -271,7 +271,7 @@ CALLS = [
     (
         lambda: C(SOUNDS).fit(np.full((20, 9), np.nan), KINDS % 2),
         DataError,
-        "Input X contains NaN. Leave out rows with NaN, or replace it: numpy.nan_to_num(X).",
+        " Leave out rows with NaN, or replace it: numpy.nan_to_num(X).",
     ),
     (
         lambda: C(TAGGER).fit(np.ones((4, 20, 2)), np.zeros((20, 4))),

@@ -545,7 +545,7 @@ def square(**params):
             DataError,
             r"has 3 values for each entry of y, on axis 2",
         ),
-        (lambda: OrtGradientRegressor(TOKENS).fit(X, np.abs(VALUES) * np.inf), DataError, "Input contains infinity"),
+        (lambda: OrtGradientRegressor(TOKENS).fit(X, np.abs(VALUES) * np.inf), DataError, "Input y contains infinity"),
         (lambda: OrtGradientRegressor(TOKENS).fit(X, VALUES * np.nan), DataError, "All values in y are NaN"),
         (lambda: OrtGradientRegressor(TOKENS).fit(X, VALUES.astype(str)), DataError, "y must be numeric"),
         (square, DataError, "Set class_axis=1 or class_axis=2"),

@@ -574,7 +574,7 @@ def test_few_rows_are_held_out_as_in_memory(n):
 
 
 def test_a_single_row_is_not_held_out():
-    with pytest.raises(DataError, match=r"holds out 1 of 1 rows \(validation_fraction=0.1\), so 0 are left"):
+    with pytest.raises(DataError, match=r"holds out 1 of 1 row \(validation_fraction=0.1\), so 0 are left"):
         OrtGradientRegressor(early_stopping=True).fit(parts_of(1, X[:1], value[:1]))
 
 
@@ -636,7 +636,7 @@ def test_a_missing_target_names_its_part_and_the_remedy(tmp_path, columns, sampl
     target = np.c_[value, value][:, :columns].squeeze()
     target[400] = np.nan
     known = "numpy.isfinite(y)" if columns == 1 else "numpy.isfinite(y).all(axis=1)"
-    words = "Part 26 has 1 rows without a target (NaN). Leave them out: let read(26) return X[known], y[known] with "
+    words = "Part 26 has 1 row without a target (NaN). Leave them out: let read(26) return X[known], y[known] with "
     with pytest.raises(DataError, match=re.escape(f"{words}known = {known}. For from_parquet, write")):
         OrtGradientRegressor(max_iter=1).fit(parts_of(40, X, target, sample=sample))
     kept = eval(known, {"numpy": np, "y": target})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -48,7 +49,7 @@ def partitions(X: Any, y: Any = None, sample_weight: Any = None, *, suffix: str 
         if column is not None and not is_lazy(column):
             raise ArgumentTypeError(
                 f"{name}{suffix} must be a Dask array or frame, got {type(column).__name__}. "
-                f"{_in_partitions(column, f'{name}{suffix}') if suffix else _ELSEWHERE}"
+                f"{_in_partitions(column, f'{name}{suffix}') if suffix else _elsewhere(column)}"
             )
     found = {name: _delayed(column, X) for name, column in columns.items() if column is not None}
     n_parts = len(found["X"])
@@ -63,11 +64,15 @@ def partitions(X: Any, y: Any = None, sample_weight: Any = None, *, suffix: str 
     return [dask.delayed(_part)(*part) for part in zip(found["X"], *rest, strict=True)]
 
 
-#: The remedy for rows that are not distributed.
-_ELSEWHERE = (
-    "For rows in the memory of one process, use the estimators of onnxtrain itself, or dask.array.from_array to make a "
-    "Dask array."
-)
+def _elsewhere(column: Any) -> str:
+    """Return the remedy for rows that are not distributed: a path, or rows in memory."""
+    if isinstance(column, (str, os.PathLike)):
+        read = "read_parquet" if os.fspath(column).endswith(".parquet") else "read_csv"
+        return f"Read the files, frame = dask.dataframe.{read}({os.fspath(column)!r}), and pass columns of the frame."
+    return (
+        "For rows in the memory of one process, use the estimators of onnxtrain itself, or dask.array.from_array to "
+        "make a Dask array."
+    )
 
 
 def _in_partitions(column: Any, name: str) -> str:

@@ -45,9 +45,20 @@ def as_array(values: Any, name: str = "X") -> Any:
         return np.asarray(values)
     except (TypeError, BufferError, RuntimeError) as e:
         kind = getattr(values, "dtype", type(values).__name__)
-        said = str(e).rstrip(".")
-        remedy = "" if "to_dense" in said else " Convert it to float32 first."
+        said = str(e).rstrip(".!")
+        remedy = next((remedy for part, remedy in _OF_TENSORS.items() if part in said), "Pass {}.float().")
+        remedy = f" {remedy.format(name)}" if hasattr(values, "detach") else " Convert it to float32 first."
         raise DataError(f"{name} of type {kind} cannot become a numpy array: {said}.{remedy}") from e
+
+
+#: The remedy for a tensor of PyTorch that numpy cannot take, by a part of PyTorch's message.
+_OF_TENSORS = {
+    "to_dense": "Pass {}.to_dense().",
+    "meta tensor": "A tensor on the device 'meta' has a shape and no values. Pass one with values, on a CPU or GPU.",
+    "conjugate bit": "Pass {0}.resolve_conj(), or its real part, {0}.real.",
+    "ScalarType Q": "Pass {}.dequantize().",
+    "nested": "Pad its rows: {}.to_padded_tensor(0.0).",
+}
 
 
 def is_polars(X: object) -> TypeGuard[Any]:
@@ -65,8 +76,10 @@ def as_pandas(X: Any) -> Any:
     import pandas as pd
 
     columns = {name: X.get_column(name).to_numpy() for name in X.columns}
-    texts = {name for name, values in columns.items() if values.dtype == object}  # not dates: Series has its own type
-    return pd.DataFrame({name: pd.Series(v, dtype=object) if name in texts else v for name, v in columns.items()})
+    # structs have their fields on an axis, and dates a type that a Series has itself
+    columns = {name: X.get_column(name).to_list() if v.ndim > 1 else v for name, v in columns.items()}
+    objects = {name for name, v in columns.items() if isinstance(v, list) or v.dtype == object}
+    return pd.DataFrame({name: pd.Series(v, dtype=object) if name in objects else v for name, v in columns.items()})
 
 
 def not_nullable(y: Any) -> Any:

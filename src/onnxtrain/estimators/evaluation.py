@@ -153,6 +153,7 @@ class EvaluableEstimator(OrtGradientEstimator):
             weight = deferred.validation.check_sample_weight(part.sample_weight, predictions, "float64", keep=True)
             found.append(self._targets.counted(part.y, predictions, weight))
         targets, predictions, weights = (deferred.fit_data.joined(iter(values)) for values in zip(*found, strict=True))
+        deferred.validation.check_not_infinite(targets)
         return targets, predictions, weights
 
     def _predictions(self, part: Part) -> np.ndarray:

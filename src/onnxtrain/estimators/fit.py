@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from sklearn.utils import check_random_state
 
+from onnxtrain.dialects import for_validation
 from onnxtrain.errors import (
     DataError,
     ParameterError,
@@ -218,7 +219,7 @@ def _validation_data(
         return given(*rows).further(estimator, model)
     except DataError as e:
         said = str(e).replace("model.feature_names_in_", "X.columns").replace("X[X.columns]", "X_val[X.columns]")
-        raise DataError(f"Invalid validation set (X_val, y_val): {said}") from e
+        raise DataError(f"Invalid validation set (X_val, y_val): {for_validation(said)}") from e
 
 
 def train(estimator: OrtGradientEstimator, model: TrainedModel, fit: Fit, n_epochs: int, *listeners: Listener) -> None:

@@ -7,6 +7,7 @@ import math
 import os
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from numbers import Number
 from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
@@ -409,9 +410,10 @@ def check_kind(estimator: Estimator, X: object) -> None:
             "made: fit(X, y), predict(X)."
         )
     if not any(hasattr(X, name) for name in ("__array__", "__getitem__", "__dataframe__", "__dlpack__", "shape")):
+        remedy = f"For a single row with one feature, pass [[{X!r}]]." if isinstance(X, Number) else ""
         raise DataError(
-            f"X must be an array or a frame, got {type(X).__name__}, whose rows cannot be indexed. Pass a list, "
-            "an array or a frame of rows, or each batch to partial_fit."
+            f"X must be an array or a frame, got {type(X).__name__}, whose rows cannot be indexed. "
+            f"{remedy or 'Pass a list, an array or a frame of rows, or each batch to partial_fit.'}"
         )
 
 

@@ -279,7 +279,7 @@ def check_values(y: ArrayLike, dtype: str) -> np.ndarray:
     if values.dtype.kind not in "biuf":
         raise DataError(f"y must be numeric, got dtype {values.dtype}.")
     values = np.ascontiguousarray(values, dtype=dtype)
-    assert_all_finite(values, allow_nan=True)
+    assert_all_finite(values, allow_nan=True, input_name="y")
     if np.isnan(values).all():
         raise DataError("All values in y are NaN, so nothing is left to train on.")
     return values

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,9 +27,12 @@ _FOR_DATES = (
     "(X['date'] - pandas.Timestamp('2020-01-01')).dt.days, or leave it out."
 )
 _FOR_COMPLEX = (
-    ". Pass real and imaginary parts as columns: numpy.c_[X.real, X.imag] or numpy.c_[y.real, y.imag]; for a frame, "
-    "X = X.to_numpy()."
+    ". Pass real and imaginary parts as columns: numpy.c_[X.real, X.imag] or numpy.c_[y.real, y.imag], or one of them, "
+    "such as X.real; for a frame, X = X.to_numpy()."
 )
+
+_FOR_INFINITY = " Leave out rows with infinity: known = numpy.isfinite(X).all(axis=1), fit(X[known], y[known])."
+_FOR_LARGE = " Divide this column by a constant that brings its values near 1, before fit and before predict."
 
 _FOR_VECTORS = (
     ", but a text vectorizer takes one string per row, and X has numbers, as after a vectorizer. Pass the texts, or a "
@@ -144,7 +147,7 @@ _REMEDIES = {
         "pad={name: value} for an ONNX model that takes sequences."
     ),
     "array element with a sequence": " If each row is a sequence, stack them into a matrix: numpy.stack(list(X)).",
-    "at least one array or dtype is required": ": X has no columns.",
+    "at least one array or dtype is required": ": X has no columns. Select some of a frame: frame[['name']].",
     "Complex data not supported": _FOR_COMPLEX,
     "float() argument must be": (
         ". To learn classes, for example intervals of numbers, pass y.astype(str) to OrtGradientClassifier."
@@ -211,7 +214,7 @@ def as_data_error(X: object = None, *, of_onnx: bool = False, by_column: bool = 
 
 def _with_remedy(message: str, X: Any, *, of_onnx: bool, by_column: bool) -> str:
     """Return a message of scikit-learn, numpy or pandas about rows or targets, with the remedy."""
-    if said := _of_values(message, X):
+    if said := _of_values(message, X) or _of_dictionaries(message, X):
         return said
     remedy = _for_na(message, X) or next((remedy for part, remedy in _REMEDIES.items() if part in message), "")
     if "strategy with non-numeric data" in message and (texts := text_columns(X)):
@@ -219,13 +222,9 @@ def _with_remedy(message: str, X: Any, *, of_onnx: bool, by_column: bool) -> str
     elif remedy is _FOR_TEXT:
         of_file = for_file(message)
         remedy = f".{of_file}" if of_file else _for_texts(X)
-    if of_onnx and "X contains NaN" in message:
-        remedy = ". Leave out rows with NaN, or replace it: numpy.nan_to_num(X)."
-    if "X contains NaN" in message and (columns := _columns_with_gaps(X)):
-        remedy = f" in {', '.join(map(repr, columns))}{_for_gaps(X, columns, by_column=by_column) or remedy}"
-    elif "X contains NaN" in message and _has_no_gaps(X):
-        remedy = " after a step of the pipeline. X itself has no missing values; the step may take, for example, the "
-        remedy += "logarithm of a negative number, or overflow for large values."
+    if "X contains NaN" in message:
+        on_matrix = ". Leave out rows with NaN, or replace it: numpy.nan_to_num(X)." if of_onnx else remedy
+        remedy = _with_gaps(X, on_matrix, by_column=by_column)
     expected = re.search(r"is expecting (\d+) features as input", message)
     if expected and len(getattr(X, "shape", ())) == 2 and X.shape[0] == int(expected[1]):
         remedy = " X seems to be transposed. Pass X.T; a row of a frame is frame.iloc[[0]], with two pairs of brackets."
@@ -236,6 +235,9 @@ def _with_remedy(message: str, X: Any, *, of_onnx: bool, by_column: bool) -> str
         name = X.columns[0] if is_frame(X) else 0
         remedy = f" In a ColumnTransformer, put the name of a column in brackets: (StandardScaler(), [{name!r}])."
         message = message.partition("\nReshape your")[0].partition(" Pass a DataFrame")[0]
+    if "X contains infinity" in message and (place := _place_of(_is_too_large, X)):
+        message = f"{message.removesuffix('.')}: {place[0]} in {place[1]}."
+        remedy = remedy if hasattr(X, "tocoo") else _FOR_INFINITY if np.isinf(place[0]) else _FOR_LARGE
     if "got 1D array instead" in message and hasattr(X, "to_frame"):  # of polars
         return "X is a Series. Pass a frame: X.to_frame() for a column."
     if _NO_DOCUMENT in message and hasattr(X, "fillna"):
@@ -249,8 +251,50 @@ def _with_remedy(message: str, X: Any, *, of_onnx: bool, by_column: bool) -> str
     if is_frame(X) and f"inconsistent numbers of samples: [{X.shape[1]}, {X.shape[0]}]" in message:
         remedy = f". {of_names(X)}"
     found = re.sub(r"np\.\w+\((.*?)\)", r"\1", _TAIL.sub("", message)).replace("np.nan", "NaN")
+    found = re.sub(r"array\.reshape\((.*?)\)", r"numpy.reshape(X, (\1))", found)
+    if hasattr(X, "__len__") and len(getattr(X, "shape", " ")) == 1:
+        found = found.replace("got 1D array instead", f"got 1D array instead, of shape ({len(X)},)")
     begins_a_sentence = remedy[:1] == " " and remedy[1:2].isupper() and found[-1:].isalnum()
     return (found.removesuffix(".") if remedy.startswith(".") else found) + ("." if begins_a_sentence else "") + remedy
+
+
+def _is_too_large(values: np.ndarray) -> np.ndarray:
+    return np.abs(values) > np.finfo(np.float32).max
+
+
+#: The number of axes of a table.
+_OF_TABLES = 2
+
+
+def _place_of(test: Callable[[np.ndarray], np.ndarray], X: Any) -> tuple[float, str] | None:
+    """Return the first value of a numeric table for which a test holds, and its row and column; None for others."""
+    table: Any = X.tocoo() if hasattr(X, "tocoo") else np.asarray(X) if is_frame(X) else X
+    if not hasattr(table, "dtype") or table.dtype.kind not in "fO" or len(table.shape) != _OF_TABLES:
+        return None
+    try:
+        values = np.asarray(table.data if hasattr(X, "tocoo") else table, dtype=np.float64)
+    except (TypeError, ValueError):  # texts among objects
+        return None
+    found = np.argwhere(test(values))
+    if not len(found):
+        return None
+    first = tuple(found[0])
+    row, column = (table.row[first], table.col[first]) if hasattr(X, "tocoo") else first
+    return float(values[first]), f"row {row}, column {repr(X.columns[column]) if is_frame(X) else column}"
+
+
+def _of_dictionaries(message: str, X: Any) -> str:
+    """Return the message about NaN in dictionaries, one per row, for a hasher or a vectorizer of them; else nothing."""
+    if "X contains NaN" not in message or not isinstance(X, (list, tuple)):
+        return ""
+    rows = ((i, key, value) for i, row in enumerate(X) if isinstance(row, Mapping) for key, value in row.items())
+    row, key, _ = next((place for place in rows if place[2] != place[2]), (0, None, None))
+    if key is None:
+        return ""
+    return (
+        f"X[{row}][{key!r}] is NaN. Leave missing entries out of the dictionaries: "
+        "X = [{key: value for key, value in row.items() if value == value} for row in X]."
+    )
 
 
 def _for_missing_documents(X: Any) -> str:
@@ -265,6 +309,20 @@ def _of_values(message: str, X: Any) -> str:
         return of_columns(X)
     encoded = columns_of(bytes, X) if "could not convert string" in message else {}
     return next((of_bytes(value, f"X[{name!r}]") for name, value in encoded.items()), "")
+
+
+def _with_gaps(X: Any, remedy: str, *, by_column: bool) -> str:
+    """Return where rows have missing values, and the remedy; `remedy` is that of a matrix."""
+    if columns := _columns_with_gaps(X):
+        return f" in {', '.join(map(repr, columns))}{_for_gaps(X, columns, by_column=by_column) or remedy}"
+    if place := _place_of(np.isnan, X):
+        return f" in {place[1]}{remedy}"
+    if _has_no_gaps(X):
+        return (
+            " after a step of the pipeline. X itself has no missing values; the step may take, for example, the "
+            "logarithm of a negative number, or overflow for large values."
+        )
+    return remedy
 
 
 def _for_gaps(X: Any, columns: list[Any], *, by_column: bool) -> str:
@@ -308,7 +366,7 @@ def _is_about(X: object, message: str) -> bool:
     return named is None or named[1].rpartition(".")[2] in types_of_columns(X)
 
 
-def of_columns(X: object) -> str:
+def of_columns(X: Any) -> str:
     """Return a message about columns of a frame with dates or objects, with the remedy; empty if there are none."""
     if dates := date_columns(X):
         return (
@@ -318,6 +376,9 @@ def of_columns(X: object) -> str:
     if objects := object_columns(X):
         name, kind = next(iter(objects.items()))
         if kind in ("dict", "list", "ndarray", "tuple"):
+            lengths = {len(row) for row in X[name].dropna() if hasattr(row, "__len__")} if kind != "dict" else set()
+            if len(lengths) > 1:
+                return _of_ragged(X, name, lengths)
             of_entries = f"pandas.DataFrame(X[{name!r}].tolist(), index=X.index).add_prefix('{name}_')"
             return (
                 f"X contains values of type {kind} in {name!r}, but the model takes numbers. Make columns of their "
@@ -328,6 +389,16 @@ def of_columns(X: object) -> str:
             f"to strings for an encoder, X.astype({{{name!r}: str}}), or leave the column out."
         )
     return ""
+
+
+def _of_ragged(X: Any, name: str, lengths: set[int]) -> str:
+    """Return the message about a column of lists of different lengths, with the code that pads them."""
+    others = [other for other in X.columns if other != name]
+    code = f"numpy.array(list(itertools.zip_longest(*X[{name!r}], fillvalue=0.0))).T"
+    return (
+        f"X contains lists of different lengths in {name!r}, from {min(lengths)} to {max(lengths)}, but the model "
+        f"takes numbers. Pad them: {f'numpy.column_stack([X[{others}], {code}])' if others else code}."
+    )
 
 
 #: The characters before a number with a unit, and after it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import fnmatch
 import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -131,10 +132,14 @@ def _objective_of(
     WeightError
         A penalty applies to a weight that is not trained.
     """
-    for name in estimator.penalty or {}:
+    penalty = estimator.penalty or {}
+    for name in penalty:
         if name not in weights:
             of_all = "" if name in model.weights else " For a penalty on all weights, set l1= and l2=."
             known = did_you_mean(name, weights)
+            if any(sign in name for sign in "*?[") and (matching := fnmatch.filter(weights, name)):
+                code = f"dict.fromkeys({matching}, {penalty[name]!r:.80})"
+                known = f"penalty takes names, not patterns: penalty={code}."
             raise WeightError(f"The penalty is on {name!r}, which is not trained. {known}{of_all}")
     kind = "scores" if model.link is Link.IDENTITY else "probabilities"
     return Objective(

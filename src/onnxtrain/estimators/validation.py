@@ -511,6 +511,12 @@ def check_size(y: np.ndarray, dtype: str) -> None:
         )
 
 
+@as_data_error()
+def check_not_infinite(y: np.ndarray) -> None:
+    """Raise a DataError if targets are infinite; a metric would not say that the targets are."""
+    assert_all_finite(y, allow_nan=True, input_name="y")
+
+
 def check_domain(y: np.ndarray, loss: str | Callable[..., Any], params: Mapping[str, Any] | None) -> None:
     """Raise a DataError for labels for which the loss has no minimum, such as negative counts."""
     params = params or {}

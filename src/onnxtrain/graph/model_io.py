@@ -239,7 +239,9 @@ def other_format(data: bytes) -> str:
     models = [name for name in _names_in_archive(data) if name.endswith(".onnx")]
     if models:
         found = ", ".join(map(repr, models[:5]))
-        return f" It is an archive. Unpack it with shutil.unpack_archive(path), and pass the model in it: {found}."
+        kind = next((kind for start, kind in _ARCHIVES.items() if data.startswith(start)), "tar")  # also with no suffix
+        code = f"shutil.unpack_archive(path, format={kind!r})"
+        return f" It is an archive. Unpack it with {code}, and pass the model in it: {found}."
     if data[:2] == b"PK" and b".npy" in data[:100]:
         return " It holds arrays of numpy. Pass the file of the model."
     if data[4:8] == b"ORTM":
@@ -249,13 +251,17 @@ def other_format(data: bytes) -> str:
     return next((f" {remedy}" for start, remedy in _OTHER_FORMATS.items() if data.startswith(start)), "")
 
 
+#: The names that shutil gives to archives, by their first bytes.
+_ARCHIVES = {b"PK": "zip", b"\x1f\x8b": "gztar", b"BZh": "bztar", b"\xfd7zXZ": "xztar"}
+
+
 def _names_in_archive(data: bytes) -> list[str]:
     """Return the names of the files in a zip or tar archive, compressed or not; empty for other data."""
     file = io.BytesIO(data)
     with suppress(zipfile.BadZipFile, tarfile.TarError, EOFError, OSError, lzma.LZMAError, zlib.error):
         if data.startswith(b"PK"):
             return zipfile.ZipFile(file).namelist()
-        if data.startswith((b"\x1f\x8b", b"BZh", b"\xfd7zXZ")) or data[257:262] == b"ustar":
+        if data.startswith(tuple(_ARCHIVES)) or data[257:262] == b"ustar":
             return tarfile.open(fileobj=file).getnames()
     return []
 

@@ -317,6 +317,10 @@ _INSTEAD = {
         "A loss has one value per row: a product of rows is (x * z).sum(axis=1, keepdims=True).",
     ),
     **dict.fromkeys(("std", "var"), "Use x.mean(axis=1, keepdims=True) of x and of x * x."),
+    **dict.fromkeys(
+        ("around", "round"),
+        "Leave it out: the derivative of rounding is 0. For values that need no gradient, use numpy.rint.",
+    ),
     "square": "Use x * x.",
     "norm": "Use numpy.sqrt((x * x).sum(axis=1, keepdims=True)).",
     "view": "Use x.reshape(-1, 1).",
@@ -347,7 +351,8 @@ def _apply(name: str, op: OperandOp, inputs: Sequence[Term]) -> Any:
     if name in _FORMULAS:
         return _FORMULAS[name](*inputs)
     if name not in _OPERATORS:
-        raise LossError(f"A loss cannot use numpy.{name}. {WAY}")
+        found = f"numpy.{name}" if hasattr(np, name) else name  # scipy has such functions, too
+        raise LossError(f"A loss cannot use {found}. {WAY}")
     values = [x._value for x in inputs if isinstance(x, Operand)]
     widths = [v.shape[-1] for v in values if v.shape and is_float(v)]
     if name not in _COMPARISONS and op._label in values and any(isinstance(w, int) and w > 1 for w in widths):

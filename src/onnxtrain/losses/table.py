@@ -32,7 +32,8 @@ import inspect
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -195,7 +196,7 @@ def find_loss(
 
 
 #: Libraries whose losses compute with arrays of their own.
-_LIBRARIES = ("jax", "keras", "mlx", "optax", "sklearn", "tensorflow", "torch", "xgboost")
+_LIBRARIES = ("jax", "keras", "mlx", "optax", "pandas", "sklearn", "tensorflow", "torch", "xgboost")
 
 
 def _check_library(loss: object) -> None:
@@ -244,9 +245,14 @@ def row_loss(
         else:
             own = OperandOp(op, y_pred.dtype, None if is_float(y_true) else y_true)
             rows = unwrapped(entry.function(own, *wrapped([y_true, y_pred], own), **params))
-    except OnnxTrainError:
-        raise
-    except (AttributeError, TypeError, ValueError) as e:
+    except (OnnxTrainError, AttributeError, TypeError, ValueError) as e:
+        if library := _library_of(e):
+            raise LossError(
+                f"The loss {name!r} calls a function of {library}, which takes no values of the graph. Use op, Python "
+                "operators and numpy functions, such as numpy.abs(y_true - y_pred)."
+            ) from e
+        if isinstance(e, OnnxTrainError):
+            raise
         said = f"The loss {name!r} failed when it was called with (op, y_true, y_pred): {e}".rstrip(".")
         raise LossError(f"{said}. {_way(loss, e)}") from e
     _check_rows(name, rows, y_true, y_pred)
@@ -272,14 +278,26 @@ def _way(loss: str | Callable[..., ir.Value], failure: Exception) -> str:
     return WAY if "'Operand'" in str(failure) else "For example: lambda op, y_true, y_pred: abs(y_true - y_pred)."
 
 
+def _library_of(failure: Exception) -> str:
+    """Return the library whose function failed on a value of the graph; empty if it is none of the known ones."""
+    frames = (frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(failure.__traceback__))
+    used = [library for name in frames if (library := name.partition(".")[0]) in _LIBRARIES]
+    compiled = re.search(r"\bTensor\b.*\bOperand\b|\bOperand\b.*\bTensor\b", str(failure), re.DOTALL)
+    return used[0] if used else "torch" if compiled else ""
+
+
 def _check_rows(name: str, rows: object, y_true: ir.Value, y_pred: ir.Value) -> None:
     if not isinstance(rows, ir.Value):
         forgotten = " Begin its last line with return." if rows is None else ""
+        found = f"{type(rows).__name__}: {rows!r:.80}"
         if isinstance(rows, str) and rows in LOSSES:
             forgotten = f" Pass the name itself: loss={rows!r}."
-        raise LossError(
-            f"The loss {name!r} must return a value of the graph, got {type(rows).__name__}: {rows!r:.80}.{forgotten}"
-        )
+        elif isinstance(rows, (dict, list, tuple)):
+            found = f"a {type(rows).__name__} of {len(rows)}"
+            forgotten = " Return one of them, or their sum for a loss of several terms."
+        elif rows is not None:
+            forgotten = " Compute it from y_true and y_pred, such as abs(y_true - y_pred)."
+        raise LossError(f"The loss {name!r} must return a value of the graph, got {found}.{forgotten}")
     if not is_float(rows) or rows.shape is None or len(rows.shape) != 2 or rows.shape[1] != 1:
         remedy = "Sum over outputs with x.sum(axis=1, keepdims=True) or op.ReduceSum(x, [1], keepdims=1)."
         if rows.shape is not None and not len(rows.shape):
@@ -343,12 +361,28 @@ def _name(loss: str | Callable[..., ir.Value]) -> str:
     return loss if isinstance(loss, str) else getattr(loss, "__name__", repr(loss))
 
 
+#: Names that functions give to labels and to predictions.
+_OF_LABELS = frozenset({"label", "labels", "target", "targets", "true", "truth", "y_true", "y_label", "y_test"})
+_OF_PREDICTIONS = frozenset({"input", "logits", "output", "outputs", "pred", "preds", "prediction", "predictions"})
+_OF_PREDICTIONS |= {"scores", "y_hat", "yhat", "y_pred", "y_score", "y_scores"}
+
+
+def _check_order(name: str, operands: Sequence[str]) -> None:
+    """Raise a LossError if a function names the prediction before the label: both are passed by position."""
+    if operands[1:2] and operands[1] in _OF_PREDICTIONS and operands[2:3] and operands[2] in _OF_LABELS:
+        raise LossError(
+            f"The loss {name!r} is called with (op, y_true, y_pred), but its parameters are ({', '.join(operands)}), "
+            f"with the prediction first. Swap {operands[1]} and {operands[2]}."
+        )
+
+
 def _check_names(name: str, function: Callable[..., Any], params: Mapping[str, Any]) -> None:
-    if not params:
-        return
     try:
         found = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):  # a callable written in C has no signature
+        return
+    _check_order(name, [p.name for p in found][:3])
+    if not params:
         return
     if any(p.kind is p.VAR_KEYWORD for p in found):
         return

@@ -332,8 +332,10 @@ class Custom(Schedule):
             ) from e
         number = as_number(rate)
         if not 0 < number < math.inf:
+            least = " Bound it from below, for example max(rate, 1e-6)." if number <= 0 else ""
             raise OptimizerError(
                 f"The learning rate must be a positive, finite number; {call} returned {rate!r}. Steps count from 0."
+                + least
             )
         return number
 

@@ -167,6 +167,7 @@ class OrtGradientForwardBackwardFunction(NamesItsAttributes):
     )
     _graphs: ClassVar[PassGraphs]
     _onx_inp: ClassVar[list[str]]
+    _weights_to_train: ClassVar[list[str]]
     _engine: ClassVar[Engine | None]
     _eval: ClassVar[Runner | None]
     _devices: ClassVar[list[Any]]
@@ -321,6 +322,12 @@ class OrtGradientForwardBackwardFunction(NamesItsAttributes):
         """
         graphs, cls = self._graphs, self.__class__
         receiver = _receiver(forward_outputs_cache, "forward_outputs_cache")
+        if isinstance(inputs, (list, tuple)) and 0 < len(cls._weights_to_train) == len(graphs.inputs) - len(inputs):
+            raise DataError(
+                f"forward takes the weights after the inputs of the model, got {len(inputs)} of {len(graphs.inputs)} "
+                "tensors. For passes = OrtGradientForwardBackward(...), pass forward([X, *map(passes.get_initializer, "
+                "passes.weights_to_train)])."
+            )
         feeds = _checked(inputs, graphs.inputs, cls._devices)
         if not training:
             return _handed(_opened(cls._eval)(feeds), receiver)

@@ -83,10 +83,16 @@ def unmasked(X: Any, name: str) -> Any:
         Some values are masked.
     """
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
-        raise DataError(
-            f"{name} has {np.ma.count_masked(X)} masked values. Fill them with numpy.ma.filled, using numpy.nan before "
-            "a SimpleImputer, or leave these rows out."
+        remedy = (
+            f"Fill them, {name} = {name}.astype(float).filled(numpy.nan), and pass a model with an imputer, "
+            "make_pipeline(SimpleImputer(), model)."
         )
+        if name.startswith("y"):
+            known = f"known = ~numpy.ma.getmaskarray({name})"
+            remedy = f"Leave out the rows without a target: {known}, fit(X[known], {name}[known])."
+        elif name.startswith("sample_weight"):
+            remedy = f"A weight of 0 leaves a row out: {name}.filled(0)."
+        raise DataError(f"{name} has {np.ma.count_masked(X)} masked values. {remedy}")
     return X
 
 

@@ -487,16 +487,15 @@ def _none_left(model: TrainableModel, wanted: object) -> str:
         return f"weights_to_train={wanted!r:.80} selects none of {', '.join(some)}. Name some of them."
     operators = {node.op_type for node in model.graph().graph.node}
     quantized = operators & {"DequantizeLinear", "MatMulInteger", "ConvInteger", "MatMulNBits"}
-    others = f"If PyTorch or Keras trains some of its buffers, list these, as in weights_to_train={some}."
-    return (
-        "the model has no parameters between its inputs and its output. "
-        + (others if some else "Name other weights in weights_to_train.")
-        + (
-            " Weights of a dynamically quantized model are integers. Quantize the original model in the QDQ format "
-            "instead (onnxruntime's quantize_static)."
-            if quantized
-            else ""
-        )
+    kept = (
+        "the values of the model are not trained by default, such as statistics of a scaler. Pass a model with a "
+        f"predictor behind them, or name those to train, as in weights_to_train={some}."
+    )
+    return (kept if some else "the model has no parameters between its inputs and its output.") + (
+        " Weights of a dynamically quantized model are integers. Quantize the original model in the QDQ format "
+        "instead (onnxruntime's quantize_static)."
+        if quantized
+        else ""
     )
 
 
