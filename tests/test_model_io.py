@@ -625,3 +625,19 @@ def test_axes_that_are_computed_from_constants_are_known(end, rank):
     onx.graph.output[0].type.tensor_type.ClearField("shape")
     shape = graphs.load(onx).graph.outputs[0].shape
     assert (None if shape is None else len(shape)) == rank
+
+
+@pytest.mark.parametrize("axis, known", [(-1, {3: 4}), (1, {2: 4, 3: 8}), (0, {1: 4, 3: 8})])
+def test_axes_that_unflatten_makes_are_known(axis, known):
+    """PyTorch's exporter with dynamo=False writes unflatten(axis, (-1, 4)) so if the batch is open."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[n, t, 8] X) => (float Y)
+        {{ a = Constant<value_int = {axis}>() r = Constant<value_int = 3>() at = Mod(a, r) s = Shape(X)
+           zero = Constant<value_ints = [0]>() flat = Constant<value_ints = [-1]>() one = Constant<value_int = 1>()
+           end = Reshape(at, flat) head = Slice(s, zero, end) next = Add(at, one) start = Reshape(next, flat)
+           last = Constant<value_ints = [9223372036854775807]>() tail = Slice(s, start, last)
+           new = Constant<value_ints = [-1, 4]>() all = Concat<axis = 0>(head, new, tail) Y = Reshape(X, all) }}"""
+    onx = parse_model(text)
+    onx.graph.output[0].type.tensor_type.ClearField("shape")
+    found = graphs.load(onx).graph.outputs[0].shape
+    assert len(found) == 4
+    assert {i: d for i, d in enumerate(found) if isinstance(d, int)} == known

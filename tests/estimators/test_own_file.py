@@ -138,6 +138,11 @@ def stripped(onx, names):
     return left.SerializeToString(deterministic=True)
 
 
+def fields_of(onx):
+    """Return the fields of protobuf that initializers use, by name."""
+    return {w.name: [field.name for field, _ in w.ListFields()] for w in onx.graph.initializer}
+
+
 @pytest.mark.parametrize("trained", [["V", "c"], None], ids=["some weights", "all weights"])
 @pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
 def test_all_but_what_was_trained_is_equal(source, trained, tmp_path):
@@ -148,6 +153,7 @@ def test_all_but_what_was_trained_is_equal(source, trained, tmp_path):
     found = model.get_trained_onnx()
     assert found.SerializeToString(deterministic=True) != onx.SerializeToString(deterministic=True)
     assert stripped(found, model.weights_) == stripped(onx, model.weights_)
+    assert fields_of(found) == fields_of(onx)
     save(model, tmp_path / "kept.onnx")
     assert load(tmp_path / "kept.onnx").get_trained_onnx() == found
 

@@ -56,6 +56,16 @@ def test_an_operator_without_kernel_for_float64_is_named(op_type):
         open_session(onx)
 
 
+def test_an_operator_without_kernel_for_another_type_has_a_remedy():
+    onx = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 21]> g (float[n, n] X) => (bool[n, n] Y) { Y = EyeLike <dtype = 9> (X) }'
+    )
+    with pytest.raises(
+        ModelError, match=r"has no EyeLike for one of the types here\. .* with dynamo=True.*; else cast"
+    ):
+        open_session(onx)
+
+
 class Stopped(Exception):
     """The exception of a user's signal handler."""
 

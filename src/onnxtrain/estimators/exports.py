@@ -48,7 +48,10 @@ class ExportableEstimator(OrtGradientEstimator):
         Returns
         -------
         onnx.ModelProto
-            A new model; the given model is unchanged.
+            A new model; the given model is unchanged. For an ONNX model, only the values of trained initializers are
+            new. A trained weight that the exporter had stored once for several equal weights, or omitted as an
+            intercept of zeros, is a new initializer, which the nodes that use it take. Trained weights inside functions
+            or operators of ai.onnx.ml give a different graph.
 
         Raises
         ------

@@ -157,10 +157,14 @@ def attach(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def put(tensor: onnx.TensorProto, array: np.ndarray) -> None:
-    """Set the data of a tensor in place."""
+    """Set the data of a tensor in place; a list of floating-point values, as of skl2onnx, stays a list."""
+    listed = next((name for name in ("float_data", "double_data") if getattr(tensor, name)), None)
     for field in ("float_data", "int32_data", "int64_data", "double_data", "external_data", "data_location"):
         tensor.ClearField(field)
-    tensor.raw_data = array.tobytes() if array.dtype == "<f4" else onnx.numpy_helper.from_array(array).raw_data
+    if listed is not None:
+        getattr(tensor, listed).extend(array.ravel())
+    else:
+        tensor.raw_data = array.tobytes() if array.dtype == "<f4" else onnx.numpy_helper.from_array(array).raw_data
 
 
 def held_by_name(proto: onnx.ModelProto) -> dict[str, np.ndarray]:

@@ -11,7 +11,7 @@ weights of the model.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -139,8 +139,8 @@ def leave_out_defaults(graph: onnx.GraphProto) -> None:
 def spell_out(graph: onnx.GraphProto, outside: Mapping[str, onnx.TensorProto]) -> None:
     """Make values explicit, in place, that onnx's shape inference misreads.
 
-    These are STFT's default of one-sided frequencies, int32 axes of Pad, and a Range of constants: PyTorch's exporter
-    computes the axes of GroupNorm so.
+    These are STFT's default of one-sided frequencies, int32 axes of Pad, and nodes of single integers. By such nodes,
+    PyTorch's exporters compute the axes of GroupNorm (Range) and the axis of ``unflatten`` (Mod, Reshape).
     """
     known = {**outside, **small_constants(graph)}
     for node in list(graph.node):
@@ -150,26 +150,37 @@ def spell_out(graph: onnx.GraphProto, outside: Mapping[str, onnx.TensorProto]) -
             node.attribute.append(onnx.helper.make_attribute("onesided", 1))
         if node.op_type == "Pad" and len(node.input) > 3 and node.input[3] in known:
             _lengthen_axes(graph, node, known)
-        if node.op_type in ("Add", "Sub", "Range") and not node.domain and known.keys() >= {*node.input}:
+        if node.op_type in _OF_INTEGERS and not node.domain and known.keys() >= {*node.input}:
             _compute(node, known)
 
 
 def _compute(node: onnx.NodeProto, known: dict[str, onnx.TensorProto]) -> None:
-    """Compute a node of single integers, and make a Constant of a Range, in place."""
+    """Make a Constant of a node of single integers, in place."""
     xs = [onnx.numpy_helper.to_array(known[x]) for x in node.input]
-    if any(x.size != 1 for x in xs):
+    if any(x.size != 1 for x in xs) or node.attribute:
         return
-    first, second, *step = (int(x.item()) for x in xs)
-    found = [first + second if node.op_type == "Add" else first - second]
-    if node.op_type == "Range":
-        short = step[0] and abs(second - first) <= _FEW * abs(step[0])
-        found = list(range(first, second, *step)) if short else []
+    found = _OF_INTEGERS[node.op_type](*(int(x.item()) for x in xs))
     if found and max(map(abs, found)) < 2**31:
         array = np.array(found, xs[0].dtype)
-        tensor = onnx.numpy_helper.from_array(array if node.op_type == "Range" else array.reshape(xs[0].shape))
+        shape = array.shape if node.op_type == "Range" else np.broadcast_shapes(*(x.shape for x in xs))
+        tensor = onnx.numpy_helper.from_array(array.reshape(shape))
         known[node.output[0]] = tensor
-        if node.op_type == "Range":
-            node.CopyFrom(onnx.helper.make_node("Constant", [], node.output, node.name, value=tensor))
+        node.CopyFrom(onnx.helper.make_node("Constant", [], node.output, node.name, value=tensor))
+
+
+def _range(first: int, stop: int, step: int) -> list[int]:
+    """Return the integers of a Range if they are few."""
+    return list(range(first, stop, step)) if step and abs(stop - first) <= _FEW * abs(step) else []
+
+
+#: Operators on single integers, which return a list of integers, empty if it is not computed.
+_OF_INTEGERS: Mapping[str, Callable[..., list[int]]] = {
+    "Add": lambda a, b: [a + b],
+    "Sub": lambda a, b: [a - b],
+    "Mod": lambda a, b: [a % b] if b else [],
+    "Reshape": lambda a, _: [a],
+    "Range": _range,
+}
 
 
 def _lengthen_axes(graph: onnx.GraphProto, pad: onnx.NodeProto, known: Mapping[str, onnx.TensorProto]) -> None:

@@ -165,7 +165,7 @@ def open_with(
     except Exception as e:  # onnxruntime's exceptions have no common base class but Exception
         raise_others(e)
         raise ModelError(
-            f"onnxruntime {onnxruntime.__version__} cannot load the model: {e}{_in_float64(content, str(e))}"
+            f"onnxruntime {onnxruntime.__version__} cannot load the model: {e}{_for_missing_kernel(content, str(e))}"
             f"{next((remedy for part, remedy in _OF_LOADING.items() if part in str(e)), '')}"
         ) from e
     name = providers[0] if isinstance(providers[0], str) else providers[0][0]
@@ -190,16 +190,19 @@ _NO_KERNEL = re.compile(
 )
 
 
-def _in_float64(content: bytes, problem: str) -> str:
-    """Return the remedy for an operator without float64 kernel; empty for another problem."""
+def _for_missing_kernel(content: bytes, problem: str) -> str:
+    """Return the remedy for an operator that onnxruntime does not run for a type; empty for another problem."""
     found = _NO_KERNEL.search(problem)
     if found is None:
         return ""
-    graph = onnx.load_model_from_string(content).graph
+    graph, op_type = onnx.load_model_from_string(content).graph, found[1] or found[2]
     types = {v.type.tensor_type.elem_type for v in graph.input} | {v.data_type for v in graph.initializer}
-    if onnx.TensorProto.DOUBLE not in types:
-        return ""
-    return f". It has no {found[1] or found[2]} for float64. Set dtype='float32', and export a float64 model in float32"
+    if onnx.TensorProto.DOUBLE in types:
+        return f". It has no {op_type} for float64. Set dtype='float32', and export a float64 model in float32"
+    return (
+        f". It has no {op_type} for one of the types here. If the model is from torch.onnx.export(..., dynamo=False), "
+        "export it with dynamo=True, which writes other operators; else cast to float32 or int64 before the operator."
+    )
 
 
 @dataclass(frozen=True)
