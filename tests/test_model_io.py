@@ -641,3 +641,13 @@ def test_axes_that_unflatten_makes_are_known(axis, known):
     found = graphs.load(onx).graph.outputs[0].shape
     assert len(found) == 4
     assert {i: d for i, d in enumerate(found) if isinstance(d, int)} == known
+
+
+def test_a_computed_integer_has_the_shape_that_the_model_gives_it():
+    text = """<ir_version: 8, opset_import: ["" : 17]> g (float[n, 6] X) => (float Y)
+        <int64[1, 1] many = {6}, int64[1] flat = {-1}>
+        { few = Reshape(many, flat) new = Concat<axis = 0>(few, flat) Y = Reshape(X, new) }"""
+    onx = parse_model(text)
+    onx.graph.output[0].type.tensor_type.ClearField("shape")
+    found = graphs.load(onx).graph.outputs[0].shape
+    assert (len(found), found[0]) == (2, 6)

@@ -162,7 +162,7 @@ def _compute(node: onnx.NodeProto, known: dict[str, onnx.TensorProto]) -> None:
     found = _OF_INTEGERS[node.op_type](*(int(x.item()) for x in xs))
     if found and max(map(abs, found)) < 2**31:
         array = np.array(found, xs[0].dtype)
-        shape = array.shape if node.op_type == "Range" else np.broadcast_shapes(*(x.shape for x in xs))
+        shape = array.shape if node.op_type in ("Range", "Reshape") else np.broadcast_shapes(*(x.shape for x in xs))
         tensor = onnx.numpy_helper.from_array(array.reshape(shape))
         known[node.output[0]] = tensor
         node.CopyFrom(onnx.helper.make_node("Constant", [], node.output, node.name, value=tensor))
