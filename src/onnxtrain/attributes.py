@@ -23,6 +23,8 @@ _REMEDIES = {
     "register_hook",
     "Pass a model that has these weights; it is trained from its own": "set_weights",
     "predict(X) has no training mode to leave: Dropout is off, also in fit": "eval training",
+    "predict and score compute no gradients; call them as they are": "enable_grad inference_mode no_grad "
+    "set_grad_enabled",
     "Quantize the file of get_trained_onnx(path=...) with onnxruntime.quantization": "quantize quantize_dynamic",
     "Set device='cuda', a parameter of the estimator": "cuda to to_device",
     "Set device='cpu', a parameter of the estimator; results are numpy arrays": "cpu detach numpy",

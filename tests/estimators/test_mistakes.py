@@ -708,7 +708,7 @@ MORE_CALLS = [
     (
         lambda _: R(LINE).fit({"x": X}, y),
         DataError,
-        "X has no column 'X', which is an input of the model. Rename one of its columns: x.",
+        "X has no column 'X', which is an input of the model. Rename its column: {'X': X['x']}.",
     ),
     (lambda _: C(MLP, head="new").fit(IRIS, SPECIES), ParameterError, "to learn other classes, pass an unfitted one"),
     # tables
@@ -3542,9 +3542,62 @@ SIXTH_HOUR = [
     ),
 ]
 
+LETTERS = np.array(list("abc"))[SPECIES]
+
+SEVENTH_HOUR = [
+    (
+        lambda _: R().fit(X, "price"),
+        DataError,
+        "X has no column names. Pass the column of the frame that has it, y=frame['price'].",
+    ),
+    *(
+        (
+            lambda _, y=y: C(MLP, max_iter=0).set_params(estimator=None).fit(IRIS, LETTERS).score(IRIS, y),
+            DataError,
+            "y has the integers 0, 1, 2, but the classes of the model are ['a', 'b', 'c']. If they are positions in this",
+        )
+        for y in (SPECIES, SPECIES.tolist(), pd.Series(SPECIES))
+    ),
+    (
+        lambda _: C(class_weight={"yes": 2, 1: 1}).fit(IRIS, SPECIES),
+        DataError,
+        "The labels 0, 2 of y are not in class_weight, whose keys are 'yes', 1. Its keys must be labels as in y, the number "
+        "1 and not the string '1': class_weight={0: 1.0, 1: 1.0, 2: 1.0}.",
+    ),
+    (lambda _: R(solver="Adam W").fit(X, y), OptimizerError, "Unknown solver 'Adam W'. Did you mean 'adamw'?"),
+    (
+        lambda _: R().fit(os.curdir, y),
+        DataError,
+        "got the folder '.'. Read its files, for example pandas.concat(map(pandas.read_csv, sorted(pathlib.Path('.').glob('*.",
+    ),
+    (lambda _: R().fit(pathlib.Path("a.csv"), y), DataError, "got the path 'a.csv'. Read the file"),
+    (
+        lambda _: rows.Parts(rows.from_files(["a"], open), open_parts=0),
+        ParameterError,
+        "open_parts must be a positive number of parts, such as 8, got 0.",
+    ),
+    (
+        lambda _: R(TWO_COLUMNS).fit([PAIR, PAIR], RENT),
+        DataError,
+        "If the first axis counts batches, pass numpy.concatenate(X).",
+    ),
+    (
+        lambda _: R(learning_rate={"coef": 0.1}).fit(X, y),
+        OptimizerError,
+        "learning_rate={'coef': 0.1} is a dictionary, but one rate holds for all weights. Pass a number; weights_to_tr",
+    ),
+    (lambda r: r.no_grad, AttributeError, "predict and score compute no gradients; call them as they are."),
+    (
+        lambda _: R(loss="quantile", loss_params={"delta": 1.0}).fit(X, y),
+        LossError,
+        "In a search, each loss has a grid of its own: [{'loss': ['huber'], 'loss_params': [{'delta': 1.0}]}, {'loss': "
+        "['quantile']}].",
+    ),
+]
+
 ALL_CALLS = [
     *(CALLS + MORE_CALLS + LAST_CALLS + FURTHER_CALLS + OTHER_KINDS),
-    *(SECOND_HOUR + THIRD_HOUR + FOURTH_HOUR + FIFTH_HOUR + SIXTH_HOUR),
+    *(SECOND_HOUR + THIRD_HOUR + FOURTH_HOUR + FIFTH_HOUR + SIXTH_HOUR + SEVENTH_HOUR),
 ]
 
 

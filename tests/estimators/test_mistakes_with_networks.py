@@ -312,7 +312,7 @@ CALLS = [
     (
         lambda: C(PIXELS).fit(pd.DataFrame({"img": list(IMAGES)}), KINDS % 2),
         DataError,
-        "X has no column 'X', which is an input of the model. Rename one of its columns: img.",
+        "X has no column 'X', which is an input of the model. Rename its column: {'X': X['img']}.",
     ),
     (
         lambda: C(PIXELS).fit({"X": np.where(IMAGES < 0.5, np.nan, IMAGES)}, KINDS % 2),

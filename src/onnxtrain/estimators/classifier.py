@@ -531,6 +531,8 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
         1.0
         """
         targets, predictions, weight = self._scored(X, y, sample_weight)
+        if np.ndim(targets) == np.ndim(predictions) == 1:
+            deferred.labels.check_no_positions(np.asarray(targets), self.classes_)
         with deferred.remedies.as_data_error():
             return float(accuracy_score(targets, predictions, sample_weight=weight))
 

@@ -78,6 +78,8 @@ def no_column(name: str, names: Sequence[str], inputs: Collection[str], widths: 
     remedy = (
         f"Rename one of its columns: {', '.join(others)}." if others else f"Add it to the others: {', '.join(names)}."
     )
+    if len(others) == len(names) == len(inputs) == 1:
+        remedy = f"Rename its column: {{{name!r}: X[{others[0]!r}]}}."
     return DataError(f"X has no column {name!r}, which is an input of the model. {remedy}")
 
 

@@ -381,9 +381,16 @@ def check_kind(estimator: Estimator, X: object) -> None:
             )
         read = "read_parquet" if str(X).endswith(".parquet") else "read_csv"
         tokens = " A tokenizer makes rows of text." if is_onnx(source) else ""
+        if os.path.isdir(X):
+            code = f"pandas.concat(map(pandas.read_csv, sorted(pathlib.Path({os.fspath(X)!r:.80}).glob('*.csv'))))"
+            raise DataError(
+                f"X must be an array or a frame, got the folder {os.fspath(X)!r:.80}. Read its files, for example "
+                f"{code}, and pass the columns, or train from the files: onnxtrain.rows.from_files(paths, read), or "
+                "from_parquet(path, label=...) for parquet files."
+            )
         raise DataError(
-            f"X must be an array or a frame, got the string {os.fspath(X)!r:.80}. Read the file, for example with "
-            f"pandas.{read}, and pass its columns.{tokens}"
+            f"X must be an array or a frame, got the {'string' if isinstance(X, str) else 'path'} "
+            f"{os.fspath(X)!r:.80}. Read the file, for example with pandas.{read}, and pass its columns.{tokens}"
         )
     if is_onnx(X):
         raise DataError(

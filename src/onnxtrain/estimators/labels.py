@@ -157,6 +157,9 @@ class Labels(Targets):
             return sample_weight
         if isinstance(self.class_weight, list) and not self.n_labels:
             raise DataError("class_weight is a list of dictionaries, one per label, but y has one class per row.")
+        if isinstance(self.class_weight, Mapping) and not self.n_labels:
+            known = self.classes if len(self.classes) else np.unique(y) if self.to_come is None else self.to_come
+            _check_keys(self.class_weight, known.tolist())
         counted = None
         if counts is None and sample_weight is not None and self.class_weight == "balanced":
             counted = np.flatnonzero(sample_weight)
@@ -502,6 +505,17 @@ def _check_indicator(y: np.ndarray) -> np.ndarray:
     return np.asarray(y.toarray() if hasattr(y, "toarray") else y).astype(np.int64)
 
 
+def _check_keys(class_weight: Mapping[Any, float], labels: Sequence[Any]) -> None:
+    """Raise a DataError if class weights lack labels and have others; scikit-learn allows either alone."""
+    lacking = [label for label in labels if label not in class_weight]
+    if lacking and not set(class_weight) <= set(labels):
+        raise DataError(
+            f"The labels {', '.join(map(repr, lacking[:5]))} of y are not in class_weight, whose keys are "
+            f"{', '.join(map(repr, [*class_weight][:5]))}. Its keys must be labels as in y, the number 1 and not the "
+            f"string '1': class_weight={dict.fromkeys(labels[:5], 1.0)}."
+        )
+
+
 def with_ones(wanted: Any, classes: Sequence[Any]) -> Any:
     """Return weights of some classes as weights of all classes, 1 for the others.
 
@@ -529,12 +543,7 @@ def encode_classes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     unknown = np.setdiff1d(y, classes)
     if len(unknown):
         _check_type(unknown.tolist(), classes.tolist())
-        if unknown.dtype.kind in "iu" and classes.dtype.kind not in "iufb" and set(unknown) <= set(range(len(classes))):
-            raise DataError(
-                f"y has the integers {', '.join(map(str, unknown[:5]))}, but the classes of the model are "
-                f"{classes.tolist()[:5]}. If they are positions in this list, pass "
-                f"numpy.array({classes.tolist()!r:.80})[y]."
-            )
+        check_no_positions(unknown, classes)
         raise DataError(
             f"y has labels that the model does not know: {', '.join(map(repr, unknown[:5].tolist()))}. "
             f"{did_you_mean(unknown[0], map(str, classes))} The y of the first fit, or classes= of the first "
@@ -543,6 +552,17 @@ def encode_classes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
         )
     order = np.argsort(classes)
     return order[np.searchsorted(classes, y, sorter=order)].astype(np.int64).reshape(-1, 1)
+
+
+def check_no_positions(y: np.ndarray, classes: np.ndarray) -> None:
+    """Raise a DataError for integers that seem to be positions in the classes of a model, which are no numbers."""
+    found = np.unique(y) if y.dtype.kind in "iu" and classes.dtype.kind not in "iufb" else ()
+    if len(found) and set(found) <= set(range(len(classes))):
+        raise DataError(
+            f"y has the integers {', '.join(map(str, found[:5]))}, but the classes of the model are "
+            f"{classes.tolist()[:5]}. If they are positions in this list, pass "
+            f"numpy.array({classes.tolist()!r:.80})[y]."
+        )
 
 
 def _check_type(unknown: list[Any], classes: list[Any]) -> None:

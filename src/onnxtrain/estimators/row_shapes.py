@@ -93,4 +93,6 @@ def _reduced(given: tuple[int, ...], row: tuple[Any, ...], name: str) -> str:
         return f" Pass numpy.squeeze({name}, axis={ones})."
     more = len(given) > 1 + len(row)
     fewer = f" Select one entry of an axis, or average over it: {name}.mean(axis=1)." if more else ""
+    if more and given[2:] == row:  # a list of batches
+        fewer += f" If the first axis counts batches, pass numpy.concatenate({name})."
     return f" Its shape is {given}, and that of a row of the model {row}.{fewer}"

@@ -204,8 +204,10 @@ def _check_solver(estimator: OrtGradientEstimator) -> None:
             raise OptimizerError(
                 f"Unknown solver {solver!r}. Pass an optimizer: solver=onnxtrain.optim.SGD(momentum=0.9{more})."
             )
+        plain = "".join(filter(str.isalnum, solver.casefold()))  # of "Adam W" and "L-BFGS"
         last = re.split(r"[_: ]", solver.rpartition(".")[2])[0]  # of torch.optim.AdamW, or of sgd_momentum
-        raise OptimizerError(f"Unknown solver {solver!r}. {did_you_mean(last, _SOLVERS, _OTHER_SOLVERS)}")
+        near = did_you_mean(plain if plain in _SOLVERS else last, _SOLVERS, _OTHER_SOLVERS)
+        raise OptimizerError(f"Unknown solver {solver!r}. {near}")
 
 
 def _warn_of_ignored(estimator: OrtGradientEstimator) -> None:

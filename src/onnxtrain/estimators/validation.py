@@ -239,7 +239,9 @@ def check_lengths(X: Any, y: Any, name: str = "X") -> None:
     rows, targets = _shape(X), _shape(y)
     if not targets:
         column = f" Pass the column, y=X[{y!r:.40}], and X without it." if isinstance(y, str) else ""
-        if isinstance(y, str) and is_frame(X) and y not in X.columns:
+        if isinstance(y, str) and not is_frame(X):
+            column = f" X has no column names. Pass the column of the frame that has it, y=frame[{y!r:.40}]."
+        elif isinstance(y, str) and y not in X.columns:
             column = f" X has no such column. {did_you_mean(y, map(str, X.columns))}"
         value = y.item() if isinstance(y, np.generic) else y
         if len(rows) == 1 and not isinstance(y, str):

@@ -394,6 +394,9 @@ def _check_names(name: str, function: Callable[..., Any], params: Mapping[str, A
             theirs = (
                 f" It is a parameter of {', '.join(map(repr, owners))}." if owners and param not in _OPERANDS else ""
             )
+            if theirs:
+                grids = f"{{'loss': [{owners[0]!r}], 'loss_params': [{params!r:.80}]}}, {{'loss': [{name!r}]}}"
+                theirs += f" In a search, each loss has a grid of its own: [{grids}]."
             if param in ("l1", "l2"):
                 theirs = f" Add a penalty of weights by name: penalty={{'coef': {{{param!r}: 0.1}}}}."
             raise LossError(f"The loss {name!r} has no parameter {param!r}. {did_you_mean(param, known)}{theirs}")

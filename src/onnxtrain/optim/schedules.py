@@ -400,6 +400,11 @@ def make_schedule(learning_rate: LearningRate) -> Schedule:
         return Constant(learning_rate)
     if isinstance(learning_rate, Optimizer):
         raise OptimizerError(f"learning_rate={learning_rate!r} is an optimizer. Pass it as solver=.")
+    if isinstance(learning_rate, Mapping):
+        raise OptimizerError(
+            f"learning_rate={learning_rate!r:.80} is a dictionary, but one rate holds for all weights. Pass a number; "
+            "weights_to_train=[...] names the weights to train at all."
+        )
     raise OptimizerError(
         f"learning_rate must be a number, one of {', '.join(SCHEDULES)}, a schedule or a function of the step, "
         f"got {learning_rate!r}."

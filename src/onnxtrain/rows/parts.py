@@ -148,7 +148,10 @@ class Parts(NamesItsParameters, NoArray):
             value = getattr(self, name)
             if not isinstance(value, int) or value < 1:
                 unit = name.partition("_")[2] or "rows"
-                raise ParameterError(f"{name} must be a positive number of {unit}, got {value!r:.80}.{unquoted(value)}")
+                raise ParameterError(
+                    f"{name} must be a positive number of {unit}, such as {type(self).__dict__[name]}, got "
+                    f"{value!r:.80}.{unquoted(value)}"
+                )
         if not len(self):
             raise DataError("There are no parts: the source has length 0.")
 
