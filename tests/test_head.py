@@ -592,3 +592,12 @@ def test_values_that_are_proposed_have_rows():
     for name in proposed:
         X = np.zeros((5, 6, 4), np.float32)
         assert run(with_new_head(recurrent(), 2, features=name), {"X": X})[-1].shape == (5, 2)
+
+
+def test_a_norm_is_not_proposed_as_features():
+    onx = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> network (float[N,4] X) => (float[N,4] Y) {
+            H = Relu(X)  L = ReduceL2 <axes = [1]> (H)  M = Clip(L)  Y = Div(H, M) }"""
+    )
+    with pytest.raises(ModelError, match=r"no last linear layer .* such as H: FLOAT\[N,4\], Y: FLOAT\[N,4\]\."):
+        with_new_head(onx, 2)

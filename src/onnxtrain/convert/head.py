@@ -236,7 +236,10 @@ def _goes_around(product: ir.Value, output: ir.Value) -> bool:
 
 
 def _near_values(model: ir.Model, nodes: list[ir.Node]) -> str:
-    """Return the names of some values near the output, or of the output, that hold features of rows, for a message."""
+    """Return the names of some values near the output, or of the output, that hold features of rows, for a message.
+
+    One feature is only named if there are no others: it is the norm by which the features are divided.
+    """
     made = {y for node in nodes for y in node.outputs}
     rows = _names_of_rows(model)
     named = [
@@ -244,7 +247,8 @@ def _near_values(model: ir.Model, nodes: list[ir.Node]) -> str:
         for v in _with_features(model)
         if v in made and (v in model.graph.outputs or not rows or any(dim in rows for dim in v.shape or ()))
     ]
-    return ", ".join(map(graph.describe, named[-3:])) or "a value with a feature axis"
+    several = [v for v in named if _n_features(v) > 1]
+    return ", ".join(map(graph.describe, (several or named)[-3:])) or "a value with a feature axis"
 
 
 # ------------------------------------------------------------ the new layer
@@ -434,9 +438,15 @@ def _with_features(model: ir.Model) -> list[ir.Value]:
 
 def _has_features(value: ir.Value) -> bool:
     """Whether a value has rows and a feature axis of known length."""
+    return _n_features(value) > 0
+
+
+def _n_features(value: ir.Value) -> int:
+    """Return the length of the feature axis of a value; 0 if it is unknown or there is none."""
     if value.shape is None or len(value.shape) < 2:
-        return False
-    return isinstance(value.shape[-1 if len(value.shape) == 2 else _axis_of_features(value)], int)
+        return 0
+    length = value.shape[-1 if len(value.shape) == 2 else _axis_of_features(value)]
+    return length if isinstance(length, int) else 0
 
 
 def _shows_rows(model: ir.Model, value: ir.Value) -> bool:
