@@ -22,6 +22,7 @@ from onnxtrain import (
     onnx_derivative,
     plot_graph,
     random_feed,
+    trainable_weights,
     with_new_head,
 )
 from onnxtrain.convert.dynamo import Taken, as_in_module
@@ -403,6 +404,22 @@ def test_a_dropped_intercept_of_a_damaged_product(attribute, found):
     assert [list(w.dims) for w in named.graph.initializer if w.name == "bias"] == [found]
     with pytest.raises(ModelError, match="The parameters of the model cannot be found: KeyError: 'Z'"):
         as_in_module(onx, [Taken("bias", "Z", 2, "", "PARAMETER")])
+
+
+#: Files of an exporter whose parameters are found by their nodes, with another number of inputs or outputs of a node.
+MISCOUNTED = {
+    "a product of three": ("skl2onnx", "H = Mul(X, X, X) Y = MatMul(H, W)", "Mul .* must have 2 inputs, got 3"),
+    "a division of one": ("pytorch", "H = Div(X) Y = MatMul(H, W)", "Div .* must have 2 inputs, got 1"),
+    "a Clip of nothing": ("pytorch", "H = Clip() Y = MatMul(H, W)", "Clip .* must have 1 to 3 inputs, got 0"),
+}
+
+
+@pytest.mark.parametrize("call", [fit, trainable_weights], ids=["fit", "weights"])
+@pytest.mark.parametrize("producer, nodes, words", MISCOUNTED.values(), ids=MISCOUNTED)
+def test_miscounted_operands_of_files_of_an_exporter(producer, nodes, words, call):
+    onx = changed(lambda onx: setattr(onx, "producer_name", producer), nodes=nodes)
+    with pytest.raises(ModelError, match=words):
+        call(onx)
 
 
 def test_nodes_in_another_order_are_inferred_at_once(monkeypatch):

@@ -101,9 +101,41 @@ def test_a_loss_may_hold_a_sum_over_the_rows(solver, rows):
 
     size = len(y) if solver == "adam" else "auto"
     whole = {"solver": solver, "max_iter": 3, "batch_size": size, "dtype": "float64", "random_state": 0}
-    of_sums, plain = (OrtGradientRegressor(loss=loss, **whole).fit(rows(X), y) for loss in (relative, "squared_error"))
+    plain = OrtGradientRegressor(**whole).fit(rows(X), y)
+    with pytest.warns(UserWarning, match="The loss 'relative' of a row .* depends on the other rows of its batch"):
+        of_sums = OrtGradientRegressor(loss=relative, **whole).fit(rows(X), y)
     expected = plain.losses(rows(X), y) / (y @ y)
     np.testing.assert_allclose(of_sums.losses(rows(X), y), expected, rtol=1e-2, atol=1e-5)
+
+
+#: Losses of a row that depend on other rows, on their number, or on random numbers.
+OF_BATCH = {
+    "a difference from the mean": lambda op, t, p: (t - p - op.ReduceMean(t - p, [0], keepdims=1)) ** 2,
+    "a cumulative sum": lambda op, t, p: op.CumSum(t - p, 0) ** 2,
+    "the first row": lambda op, t, p: (t - p) ** 2 + op.Gather(p, [0], axis=0) ** 2,
+    "the next row": lambda op, t, p: (t - op.Concat(p[1:], p[:1], axis=0)) ** 2,
+    "the number of rows": lambda op, t, p: (t - p) ** 2 / op.CastLike(op.Shape(p, start=0, end=1), p),
+    "pairs of rows": lambda op, t, p: op.ReduceLogSumExp(op.MatMul(p, op.Transpose(t)), [1], keepdims=1),
+    "random": lambda op, t, p: (t - p + op.RandomNormalLike(p)) ** 2,
+}
+
+
+@pytest.mark.parametrize("loss", OF_BATCH.values(), ids=OF_BATCH)
+def test_a_loss_of_other_rows_is_warned_of(loss):
+    model = OrtGradientRegressor(loss=loss, max_iter=1, random_state=0)
+    with pytest.warns(UserWarning, match="is random, or depends on the other rows .* Compute the loss of a row from"):
+        model.fit(X, y)
+    model.partial_fit(X, y)  # said once
+    with pytest.warns(UserWarning, match="depends on the other rows"):
+        model.set_params(loss=lambda op, t, p: loss(op, t, p)).partial_fit(X, y)
+
+
+@pytest.mark.parametrize("target", [y, np.full(60, 7.0), 1e9 * y], ids=["", "constant", "large"])
+@pytest.mark.parametrize("n_rows", [1, 2, 60])
+def test_a_loss_of_the_row_alone_is_not_warned_of(n_rows, target):
+    line = LinearRegression().fit(X, target)
+    asymmetric = OrtGradientRegressor(line, loss=lambda op, t, p: np.maximum(t - p, 0.0) ** 2, max_iter=0)
+    asymmetric.fit(X[:n_rows], target[:n_rows])
 
 
 def squared_output(op, y_true, y_pred):
@@ -214,6 +246,7 @@ MIXED = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:The loss 'ranking' of a row")
 def test_pairs_of_rows_are_written_with_operators_of_onnx():
     """The mean over all rows of a hinge on the differences, a ranking within the batch."""
 

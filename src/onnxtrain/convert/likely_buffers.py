@@ -74,9 +74,11 @@ class _Graph:
 
     def operands(self, node: onnx.NodeProto) -> tuple[str, str] | None:
         """Return the operand of a sum or product that depends on the rows, and the other one, which does not."""
-        if node.op_type not in _ARITHMETIC or (node.input[0] in self.fixed) == (node.input[1] in self.fixed):
+        if node.op_type not in _ARITHMETIC or len(node.input) != 2:  # the file may be damaged
             return None
         x, w = node.input
+        if (x in self.fixed) == (w in self.fixed):
+            return None
         return (w, x) if x in self.fixed else (x, w)
 
     def initializers(self, value: str) -> Iterator[str]:

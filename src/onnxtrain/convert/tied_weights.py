@@ -283,11 +283,12 @@ def results(onx: onnx.ModelProto) -> dict[str, Result]:
 
 def _divided(onx: onnx.ModelProto) -> dict[str, set[str]]:
     """Return the values that are divided by a value, directly or as in torch.nn.functional.normalize, by divisor."""
-    sources = {node.output[0]: node.input[0] for node in onx.graph.node if node.op_type in ("Clip", "Expand")}
+    nodes = [node for node in onx.graph.node if node.input and node.output]  # the file may be damaged
+    sources = {node.output[0]: node.input[0] for node in nodes if node.op_type in ("Clip", "Expand")}
     found: dict[str, set[str]] = {}
-    for node in onx.graph.node:
+    for node in nodes:
         if node.op_type == "Div":
-            x, divisor = node.input
+            x, divisor = node.input[0], node.input[-1]
             while divisor in sources:
                 divisor = sources[divisor]
             found.setdefault(divisor, set()).add(x)

@@ -23,6 +23,7 @@ from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.constraints import random_state_of
 from onnxtrain.estimators.fit import train
 from onnxtrain.estimators.fit_data import data_of
+from onnxtrain.estimators.independence import warn_of_loss_of_batch
 from onnxtrain.estimators.protocols import take
 from onnxtrain.estimators.reports import as_listener
 from onnxtrain.estimators.settings import HALVES, settings_of
@@ -155,6 +156,7 @@ class OnDask(OrtGradientEstimator):
         known = local._trained if local.__sklearn_is_fitted__() else None
         self._row = take(sample.X, np.arange(1))
         rows, model, state = start(local, sample.X, sample.y, sample.sample_weight, known)
+        warn_of_loss_of_batch(local, model, rows, known)
         n_rows = sum(sample.counts.values()) or len(sample.y)
         model = with_front(model, data_of(local, model, rows), self.max_iter, n_rows)
         encoder = _encoder(local, sample)

@@ -32,6 +32,7 @@ from onnxtrain.estimators.cautions import (
 from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.constraints import is_set
 from onnxtrain.estimators.fit_data import GivenArrays, check_labelled, given, hold_out
+from onnxtrain.estimators.independence import warn_of_loss_of_batch
 from onnxtrain.estimators.protocols import (
     Estimator,
     is_fitted,
@@ -171,6 +172,7 @@ def _started(
     with given_rows.expecting_classes(estimator):
         checked, model, state = start(estimator, *given_rows.sample, known)
     model, data = given_rows.data(estimator, model, checked, n_epochs)
+    warn_of_loss_of_batch(estimator, model, checked, known)
     if known is None:
         warn_of_means(model, checked.exact)
         warn_of_range(model, estimator._targets.encode(checked.y, model))

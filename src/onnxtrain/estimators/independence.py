@@ -1,22 +1,34 @@
-"""A row of the output must belong to one row of the input and must not depend on the other rows of its batch."""
+"""A row of the output, and its loss, must belong to one row of the input and not depend on the others of its batch."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
 
 from onnxtrain import graph
 from onnxtrain.convert.quantized import activation_bits, scales_of_batches
-from onnxtrain.errors import DataError, ModelError
+from onnxtrain.errors import DataError, ModelError, warn
 from onnxtrain.estimators.frames import count_rows
 from onnxtrain.estimators.protocols import Features, take
+from onnxtrain.estimators.reports import is_part_of_more
 from onnxtrain.estimators.trained import TrainedModel
+from onnxtrain.losses import find_loss
+from onnxtrain.registry import is_of_package
+
+if TYPE_CHECKING:
+    from onnxtrain.estimators.base import OrtGradientEstimator
+    from onnxtrain.estimators.frames import Rows
 
 #: A result that changes by more with the other rows of the batch depends on them. Rounding changes it by less than the
 #: first if the graph agrees with the original, dynamic quantization of activations by less than the second.
 _MIXED, _MIXED_STEPS = 1e-2, 0.1
+
+#: The number of rows on which a loss of the user's own is examined, and the differences of its values that may be
+#: rounding errors of predictions, relative to the labels.
+_FEW, _ROUNDED = 100, 1e-6
 
 #: Operators whose results are random.
 _RANDOM = ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
@@ -126,6 +138,45 @@ def _check_alone(model: TrainedModel, alone: np.ndarray, expected: np.ndarray) -
         f"The output {model.source.model.output!r} of a row depends on the other rows of its batch or on their number, "
         f"but batches are drawn at random. {of_batch or _softmax_of_rows(original) + another_axis}"
     )
+
+
+def warn_of_loss_of_batch(
+    estimator: OrtGradientEstimator, model: TrainedModel, rows: Rows, known: TrainedModel | None = None
+) -> None:
+    """Warn of a loss of the user's own that depends on the other rows of its batch, or on their number.
+
+    A loss that was examined with the model of the last fit, `known`, is not examined again.
+    """
+    objective, n = model.objective, min(len(rows.y), _FEW)
+    loss = find_loss(objective.loss, dict(objective.loss_params), classifies=objective.classifies).function
+    if n < 2 or is_of_package(loss) or is_part_of_more() or (known is not None and _same_loss(known, model)):
+        return
+    original = onnx.load_model_from_string(model.source.rows_first())
+    if scales_of_batches(original) or activation_bits(original):
+        return
+    # labels of other rows: those of its own row may have a loss of rounding errors only
+    X, label = take(rows.X, np.arange(n)), np.roll(estimator._targets.encode(rows.y[:n], model), 1, axis=0)
+    found = model.losses(X, label)
+    rounding = _ROUNDED * float(np.abs(np.nan_to_num(label)).max())
+    first = (n - n // 2 + 1) // 2  # as in check_rows_alone
+    for bounds in {(first, first + n // 2), (n - 1, n)}:
+        some = np.arange(*bounds)
+        alone, expected = model.losses(take(X, some), label[some]), found[some]
+        largest = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
+        if not np.allclose(alone, expected, rtol=0, atol=rounding + _MIXED * largest, equal_nan=True):
+            name = getattr(loss, "__name__", repr(loss))
+            return warn(
+                f"The loss {name!r} of a row is random, or depends on the other rows of its batch or on their number. "
+                "Batches are drawn at random, and those of losses(X, y), of a validation set and of L-BFGS have other "
+                "sizes, so these losses differ. Compute the loss of a row from the row alone, with sums, means and "
+                "Softmax over axis 1, and pass constants, such as the mean of y, by loss_params."
+            )
+
+
+def _same_loss(known: TrainedModel, model: TrainedModel) -> bool:
+    """Whether two models have the same loss with the same parameters."""
+    a, b = known.objective, model.objective
+    return (a.loss, a.loss_params) == (b.loss, b.loss_params)
 
 
 def random_numbers(onx: onnx.ModelProto) -> str:

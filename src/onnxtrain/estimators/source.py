@@ -29,7 +29,7 @@ from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.convert.padding import with_padding
 from onnxtrain.convert.quantized import has_integers, refuse_integer_products, with_master_copies
 from onnxtrain.convert.tied_weights import tied
-from onnxtrain.errors import ModelError, ParameterError, warn
+from onnxtrain.errors import ModelError, ParameterError, as_model_error, warn
 from onnxtrain.estimators.frames import comes_by_name
 from onnxtrain.estimators.protocols import ArrayLike, Features, Inputs, Model, OnnxModel, is_frame, is_onnx
 from onnxtrain.losses.link import Link
@@ -90,7 +90,8 @@ class Source:
         """
         entrance = Entrance.of(onx) if entrance is None else entrance
         proto = entrance.with_defaults(onx)
-        roles = roles_by_exporter(with_own_copies(proto)) | dict.fromkeys(entrance.fixed, Role.BUFFER)
+        with as_model_error("The parameters of the model cannot be found"):  # the nodes are checked later
+            roles = roles_by_exporter(with_own_copies(proto)) | dict.fromkeys(entrance.fixed, Role.BUFFER)
         try:
             plain = rewritten(with_lengths_of(open_batch(entrance.rows_first(proto)), X))
             model = read_model(plain, reading, roles=roles)

@@ -17,7 +17,7 @@ from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.attributes import HasNoItems
 from onnxtrain.convert import Binding, Conversion, convert
 from onnxtrain.convert.merged import with_own_copies
-from onnxtrain.errors import ParameterError, printable
+from onnxtrain.errors import ParameterError, as_model_error, printable
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, HasShape, Model, is_onnx
 from onnxtrain.estimators.row_shapes import check_features
 from onnxtrain.estimators.source import Source, check_source, rewritten
@@ -236,7 +236,9 @@ def trainable_weights(
         )
     if is_onnx(model):
         onx = graph.read(model)
-        return list_weights(rewritten(onx), output, roles_by_exporter(with_own_copies(onx)))
+        with as_model_error("The parameters of the model cannot be found"):
+            roles = roles_by_exporter(with_own_copies(onx))
+        return list_weights(rewritten(onx), output, roles)
     check_is_fitted(model)
     if isinstance(X, HasShape) and len(X.shape) == 2:
         check_features(X, (None, getattr(model, "n_features_in_", 0) or None), f"{type(model).__name__} takes")
