@@ -455,7 +455,8 @@ def names_its_arguments(method: Callable[P, R]) -> Callable[P, R]:
         try:
             return method(*args, **kwargs)
         except OnnxTrainError as e:
-            e.args = (for_call(str(e), method.__name__, args[1] if n_given else kwargs.get("X")),)
+            X, y = (args[i] if n_given >= i else kwargs.get(name) for i, name in ((1, "X"), (2, "y")))
+            e.args = (for_call(str(e), method.__name__, X, y),)
             raise
 
     return checked

@@ -45,17 +45,24 @@ _LEAVES_OUT = r"\bfit(?=\(X(\[known\]|\.filter\(known\)))"
 _ONE = r"(?<![\w.,])1 (class|column|feature|row)(s|es)\b"
 
 
-def for_call(message: str, method: str, X: object) -> str:
-    """Return a message about a call with its code for this method and for the library of its table.
+#: Code for an array, after its name.
+_OF_ARRAY = r"(?=\.(T|astype|max|mean|min|ravel|repeat|reshape)\b|\[(None|known|\.\.\.|:))"
+
+
+def for_call(message: str, method: str, X: object, y: object = None) -> str:
+    """Return a message about a call with its code for this method, for lists and for the library of its table.
 
     Examples
     --------
-    >>> for_call("Leave it out: known = numpy.isfinite(y), fit(X[known], y[known]).", "partial_fit", None)
-    'Leave it out: known = numpy.isfinite(y), partial_fit(X[known], y[known]).'
+    >>> for_call("Leave it out: known = numpy.isfinite(y), fit(X[known], y[known]).", "partial_fit", [[1], [2]])
+    'Leave it out: known = numpy.isfinite(y), partial_fit(numpy.asarray(X)[known], y[known]).'
     """
     if method not in ("fit", "partial_fit", "score", "losses", "gradient"):  # which take rows alone
         message = message.replace("fit(X[known], y[known])", "fit(X[known])")
-    return re.sub(_ONE, r"1 \1", re.sub(_LEAVES_OUT, method, for_table(message, X)))
+    message = re.sub(_ONE, r"1 \1", re.sub(_LEAVES_OUT, method, for_table(message, X)))
+    for name in [name for name, values in (("X", X), ("y", y)) if isinstance(values, (list, tuple))]:
+        message = re.sub(rf"(?<!\w)(?<!\.){name}{_OF_ARRAY}", f"numpy.asarray({name})", message)
+    return message
 
 
 def for_validation(message: str) -> str:

@@ -15,6 +15,7 @@ import warnings
 import zipfile
 from concurrent.futures import Future
 from dataclasses import dataclass
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import ClassVar
 
@@ -945,7 +946,7 @@ LAST_CALLS = [
     (
         lambda _: R().fit(X, pd.date_range("2020", periods=442)),
         DataError,
-        "y contains dates or durations. Convert it to numbers",
+        "y contains dates or durations. Convert dates to numbers",
     ),
     (
         lambda _: R().fit(TABLE[["area"]], TABLE["since"] - TABLE["since"].min()),
@@ -3595,9 +3596,98 @@ SEVENTH_HOUR = [
     ),
 ]
 
+SCALED_LINE = make_pipeline(StandardScaler(), Ridge())
+JSON = ['{"a": 1.0}'] * 20
+INDEXED = pd.DataFrame({"age": RENT, "income": RENT})
+
+EIGHTH_HOUR = [
+    (
+        lambda _: C().fit(load_iris()),
+        DataError,
+        "fit(X['data'], X['target']), because X is a Bunch with both.",
+    ),
+    (
+        lambda _: R().fit(X, y, ["50%"] * 442),
+        DataError,
+        "contains '50%'. Pass numbers, such as 0.5 for half the weight.",
+    ),
+    (
+        lambda _: R(learning_rate=0).fit(X, y),
+        OptimizerError,
+        "got 0. To leave the weights as they are, set max_iter=0.",
+    ),
+    (lambda _: R(learning_rate=-1).fit(X, y), OptimizerError, "got -1. Pass the size of a step, such as 0.001, which"),
+    *(
+        (lambda _, y=y: R().fit(PAIR, y), DataError, f"Convert durations to numbers, for example to seconds: {code}.")
+        for y, code in (
+            ([timedelta(1)] * 20, "pandas.to_timedelta(y).total_seconds()"),
+            (np.array([timedelta(1)] * 20), "pandas.to_timedelta(y).total_seconds()"),
+            (TABLE.since - TABLE.since[0], "pandas.to_timedelta(y).dt.total_seconds()"),
+        )
+    ),
+    *(
+        (
+            lambda _, y=y: R().fit(PAIR, y),
+            DataError,
+            f"Convert dates to numbers, for example to days: (pandas.to_datetime(y) - pandas.Timestamp('2020-01-01')){days}.",
+        )
+        for y, days in (
+            (TABLE.since, ".dt.days"),
+            (TABLE.since.to_numpy(), ".days"),
+            ([date(2020, 1, 1)] * 20, ".days"),
+        )
+    ),
+    (
+        lambda _: R().fit(JSON, RENT),
+        DataError,
+        "X contains JSON. Make a table of it: pandas.DataFrame([json.loads(row) for row in X]).",
+    ),
+    (
+        lambda _: R().fit(pd.DataFrame({"j": JSON}), RENT),
+        DataError,
+        "X contains JSON in 'j'. Make columns of it: pandas.DataFrame(X['j'].map(json.loads).tolist(), index=X.index).",
+    ),
+    (
+        lambda _: R(max_iter=0).fit(INDEXED, RENT).predict(INDEXED.set_index("age")),
+        DataError,
+        "- age\nThe index of X has this name. Pass X.reset_index(), which has it as a column.",
+    ),
+    *(
+        (
+            lambda _, made=made: R().fit(TABLE[["area"]], made),
+            DataError,
+            f"y must be an array or a column, got a {type(made).__name__} of pandas. Pass the column of which it was made",
+        )
+        for made in (TABLE.groupby("town").area, TABLE.area.rolling(3))
+    ),
+    *(
+        (
+            lambda r, method=method: getattr(r, method)(X[:20], [np.ones(2), np.ones(3)] * 10),
+            DataError,
+            "y contains lists of different lengths, from 2 to 3. Convert lists or sets",
+        )
+        for method in ("fit", "score")
+    ),
+    (
+        lambda _: C(PIXELS).fit([np.ones((8, 8))] * 20, [0, 1] * 10),
+        DataError,
+        "Pass numpy.asarray(X)[:, None].repeat(3, axis=1) for gray images.",
+    ),
+    (
+        lambda _: R().fit(X.tolist(), np.where(y > 300, np.inf, y).tolist()),
+        DataError,
+        "known = numpy.isfinite(y), fit(numpy.asarray(X)[known], numpy.asarray(y)[known]).",
+    ),
+    (
+        lambda _: setattr(R(SCALED_LINE, max_iter=0).fit(X, y), "weights_", {}),
+        AttributeError,
+        "Assign each weight: model.weights_['ridge.coef'] = values.",
+    ),
+]
+
 ALL_CALLS = [
     *(CALLS + MORE_CALLS + LAST_CALLS + FURTHER_CALLS + OTHER_KINDS),
-    *(SECOND_HOUR + THIRD_HOUR + FOURTH_HOUR + FIFTH_HOUR + SIXTH_HOUR + SEVENTH_HOUR),
+    *(SECOND_HOUR + THIRD_HOUR + FOURTH_HOUR + FIFTH_HOUR + SIXTH_HOUR + SEVENTH_HOUR + EIGHTH_HOUR),
 ]
 
 

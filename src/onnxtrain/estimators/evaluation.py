@@ -146,6 +146,7 @@ class EvaluableEstimator(OrtGradientEstimator):
         check_is_fitted(self)
         found = []
         for part in deferred.fit_data.labelled(X, y, sample_weight):
+            deferred.validation.check_even(part.y)
             if not self._classifies:
                 deferred.validation.check_no_text(part.y)
             predictions = self._predictions(part)

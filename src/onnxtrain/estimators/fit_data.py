@@ -515,6 +515,8 @@ def _call_for(X: object, method: str) -> str:
     call = f"{method}(X, y)"
     if isinstance(X, (str, os.PathLike)):
         return f"{call}. Read {os.fspath(X)!r:.80} first, for example with pandas.read_csv"
+    if isinstance(X, Mapping) and {"data", "target"} <= set(X):
+        return f"{method}(X['data'], X['target']), because X is a {type(X).__name__} with both"
     inside = [name for name in ("labels", "label", "y", "target") if isinstance(X, Mapping) and name in X]
     if inside:
         return f"{call}. X contains {inside[0]!r}. Take it out: y = X.pop({inside[0]!r})"
@@ -540,6 +542,11 @@ def check_labelled(estimator: OrtGradientEstimator, X: Any, y: ArrayLike | None,
         name = type(estimator).__name__
         raise DataError(
             f"This {name} estimator requires y to be passed, but the target y is None: {_call_for(X, method)}."
+        )
+    if type(y).__module__.startswith("pandas.") and not hasattr(y, "__array__"):  # a GroupBy or a Rolling
+        raise DataError(
+            f"y must be an array or a column, got a {type(y).__name__} of pandas. Pass the column of which it was "
+            "made, or what its methods compute with one value per row."
         )
 
 

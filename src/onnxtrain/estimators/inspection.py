@@ -130,7 +130,8 @@ class InspectableEstimator(OrtGradientEstimator):
 
     @weights_.setter
     def weights_(self, weights: object) -> NoReturn:
-        raise AttributeError("weights_ cannot be replaced. Assign each weight: model.weights_['coef'] = values.")
+        name = next(iter(self.weights_)) if self.__sklearn_is_fitted__() else "coef"
+        raise AttributeError(f"weights_ cannot be replaced. Assign each weight: model.weights_[{name!r}] = values.")
 
     @property
     def history_(self) -> History:

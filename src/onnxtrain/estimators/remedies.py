@@ -216,12 +216,7 @@ def _with_remedy(message: str, X: Any, *, of_onnx: bool, by_column: bool) -> str
     """Return a message of scikit-learn, numpy or pandas about rows or targets, with the remedy."""
     if said := _of_values(message, X) or _of_dictionaries(message, X):
         return said
-    remedy = _for_na(message, X) or next((remedy for part, remedy in _REMEDIES.items() if part in message), "")
-    if "strategy with non-numeric data" in message and (texts := text_columns(X)):
-        remedy = _FOR_IMPUTED_TEXTS.format(", ".join(map(repr, texts)), texts)
-    elif remedy is _FOR_TEXT:
-        of_file = for_file(message)
-        remedy = f".{of_file}" if of_file else _for_texts(X)
+    remedy = _remedy_for(message, X)
     if "X contains NaN" in message:
         on_matrix = ". Leave out rows with NaN, or replace it: numpy.nan_to_num(X)." if of_onnx else remedy
         remedy = _with_gaps(X, on_matrix, by_column=by_column)
@@ -256,6 +251,26 @@ def _with_remedy(message: str, X: Any, *, of_onnx: bool, by_column: bool) -> str
         found = found.replace("got 1D array instead", f"got 1D array instead, of shape ({len(X)},)")
     begins_a_sentence = remedy[:1] == " " and remedy[1:2].isupper() and found[-1:].isalnum()
     return (found.removesuffix(".") if remedy.startswith(".") else found) + ("." if begins_a_sentence else "") + remedy
+
+
+def _remedy_for(message: str, X: Any) -> str:
+    """Return the remedy for a message of scikit-learn, numpy or pandas about rows, from the table or their values."""
+    remedy = _for_na(message, X) or next((remedy for part, remedy in _REMEDIES.items() if part in message), "")
+    if "strategy with non-numeric data" in message and (texts := text_columns(X)):
+        return _FOR_IMPUTED_TEXTS.format(", ".join(map(repr, texts)), texts)
+    if "yet now missing" in message and any(f"\n- {name}\n" in message for name in _names_of_index(X)):
+        return "The index of X has this name. Pass X.reset_index(), which has it as a column."
+    if remedy is not _FOR_TEXT:
+        return remedy
+    if re.search(r"float: ['\"]\s*\{", message) and not is_frame(X):
+        return ". X contains JSON. Make a table of it: pandas.DataFrame([json.loads(row) for row in X])."
+    of_file = for_file(message)
+    return f".{of_file}" if of_file else _for_texts(X)
+
+
+def _names_of_index(X: Any) -> list[Any]:
+    """Return the names of the index of a frame; none for other rows."""
+    return list(X.index.names) if hasattr(X, "iloc") else []
 
 
 def _is_too_large(values: np.ndarray) -> np.ndarray:
@@ -428,6 +443,9 @@ def _for_texts(X: Any) -> str:
                     f". X contains numbers with units or commas as strings in {name!r}, such as "
                     f"{values.iloc[0]!r:.40}. Convert them: {code}."
                 )
+        if len(values) and values.str.match(r"\s*\{").all():
+            columns_of_it = f"pandas.DataFrame(X[{name!r}].map(json.loads).tolist(), index=X.index)"
+            return f". X contains JSON in {name!r}. Make columns of it: {columns_of_it}."
         if len(values) and values.isin(["True", "False"]).all():
             return f". X contains True and False as strings in {name!r}. Convert them: X[{name!r}] == 'True'."
     first = repr(columns[0])

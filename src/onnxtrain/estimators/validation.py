@@ -6,6 +6,7 @@ import inspect
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date, timedelta
 from functools import partial
 from numbers import Real
 from typing import Any, TypeGuard
@@ -74,6 +75,7 @@ def check_X_y(
             check_even(y)
         if numeric:
             check_no_text(y)
+            _check_no_durations(y)
     counted = dtype.kind in "iub"
     check: Any = partial(validate_data, estimator, reset=reset)
     if any_length and not reset:  # their length may differ from that in fit
@@ -116,17 +118,26 @@ def check_targets(X: Any, y: Any, *, classifies: bool) -> None:
 
 
 def _check_no_durations(y: Any) -> None:
-    if getattr(getattr(y, "dtype", None), "kind", "") in ("m", "M"):
+    kind = getattr(getattr(y, "dtype", None), "kind", "")
+    few = y[:1] if isinstance(y, (list, tuple)) else np.ravel(np.asarray(y))[:1] if kind == "O" else ()
+    first = few[0] if len(few) else None
+    column = ".dt" if hasattr(y, "dt") else ""
+    if kind == "m" or isinstance(first, timedelta):
         raise DataError(
-            "y contains dates or durations. Convert it to numbers, for example to days: (y - y.min()).days for an "
-            "index, .dt.days for a column."
+            "y contains dates or durations. Convert durations to numbers, for example to seconds: "
+            f"pandas.to_timedelta(y){column}.total_seconds()."
+        )
+    if kind == "M" or isinstance(first, date):
+        raise DataError(
+            "y contains dates or durations. Convert dates to numbers, for example to days: (pandas.to_datetime(y) - "
+            f"pandas.Timestamp('2020-01-01')){column}.days."
         )
 
 
 def check_even(y: Any) -> None:
     """Raise a DataError for targets with one result per row that are sets or ragged lists."""
     column = isinstance(y, (list, tuple)) or (hasattr(y, "dtype") and getattr(y, "ndim", 0) == 1)
-    if not column or not all(isinstance(row, (list, tuple, set, frozenset)) for row in y):
+    if not column or not all(isinstance(row, (list, tuple, set, frozenset)) or len(_shape(row)) == 1 for row in y):
         return
     lengths = sorted({len(row) for row in y})
     sets = any(isinstance(row, (set, frozenset)) for row in y)
@@ -137,7 +148,8 @@ def check_even(y: Any) -> None:
 def _of_lists(found: str) -> DataError:
     return DataError(
         f"y contains {found}. Convert lists or sets of the labels of a row to an indicator matrix with "
-        "sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y)."
+        "sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y). Targets that are numbers need the same count in "
+        "each row."
     )
 
 
@@ -169,7 +181,9 @@ def check_known(y: Any) -> None:
     elif hasattr(y, "to_list") and hasattr(y, "is_null"):  # a series of polars
         values = y.to_list() if y.is_null().any() else ()
     else:
-        column = getattr(y, "ndim", 0) == 1 and (hasattr(y, "iloc") or getattr(y.dtype, "kind", "") == "O")
+        column = getattr(y, "ndim", 0) == 1 and (
+            hasattr(y, "iloc") or getattr(getattr(y, "dtype", None), "kind", "") == "O"
+        )
         values = np.asarray(y, dtype=object) if column else ()
     if not {type(value).__name__ for value in values} & _MAY_BE_MISSING:
         return
@@ -442,7 +456,10 @@ def check_sample_weight(
     _check_shape_of_weights(given)
     others = [w for w in given.ravel() if isinstance(w, (str, bytes, complex))] if given.dtype.kind in "USOc" else []
     if others:
-        raise DataError(f"sample_weight must contain one number per row, but contains {str(others[0])!r:.40}.")
+        raise DataError(
+            f"sample_weight must contain one number per row, but contains {str(others[0])!r:.40}. "
+            "Pass numbers, such as 0.5 for half the weight."
+        )
     if given.dtype.kind in "if" and (given < 0).any():  # the message begins with that of scikit-learn
         row = int(np.argmax(given.ravel() < 0))
         raise DataError(

@@ -396,7 +396,9 @@ def make_schedule(learning_rate: LearningRate) -> Schedule:
         return Custom(learning_rate)
     if isinstance(learning_rate, numbers.Real):
         if not 0 < as_number(learning_rate) < math.inf:
-            raise OptimizerError(f"learning_rate must be a number in (0, inf), got {learning_rate!r}.")
+            remedy = " To leave the weights as they are, set max_iter=0." if learning_rate == 0 else ""
+            remedy = " Pass the size of a step, such as 0.001, which descends." if learning_rate < 0 else remedy
+            raise OptimizerError(f"learning_rate must be a number in (0, inf), got {learning_rate!r}.{remedy}")
         return Constant(learning_rate)
     if isinstance(learning_rate, Optimizer):
         raise OptimizerError(f"learning_rate={learning_rate!r} is an optimizer. Pass it as solver=.")
