@@ -8,7 +8,7 @@ import numpy as np
 import onnx.numpy_helper
 import onnx.parser
 import pytest
-from sklearn.datasets import load_iris
+from sklearn.datasets import load_breast_cancer, load_iris
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
 from sklearn.ensemble import AdaBoostClassifier
 from sklearn.isotonic import IsotonicRegression
@@ -16,6 +16,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.svm import SVC
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, add_loss_output, load, save
 from onnxtrain.convert.compared_rows import spread
@@ -496,6 +497,19 @@ def test_a_row_on_a_steep_step_of_an_isotonic_regression_is_compared():
     fitted = IsotonicRegression().fit(rows, rows > 302)
     with pytest.warns(UserWarning, match="float32 is not precise enough"):
         OrtGradientRegressor(fitted, max_iter=0).fit(rows.reshape(-1, 1), rows > 302)
+
+
+@pytest.mark.filterwarnings("ignore:.*probability.*:FutureWarning")
+def test_probabilities_of_libsvm_that_lose_digits_in_float32():
+    rows, y = load_breast_cancer(return_X_y=True)
+    fitted = make_pipeline(StandardScaler(), SVC(C=100, probability=True, random_state=0)).fit(rows, y)
+    with pytest.warns(UserWarning) as warned:
+        OrtGradientClassifier(fitted, max_iter=0).fit(rows, y)
+    assert any("predict_proba differs from the original model by" in str(w.message) for w in warned)
+    with pytest.warns(UserWarning, match="by its decision function") as warned:
+        start = OrtGradientClassifier(fitted, max_iter=0, dtype="float64").fit(rows, y)
+    assert not any("float32 is not precise enough" in str(w.message) for w in warned)
+    np.testing.assert_allclose(start.predict_proba(rows), fitted.predict_proba(rows), rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize("off, decide", [(4e-7, False), (6e-7, True), (4e-6, True)])

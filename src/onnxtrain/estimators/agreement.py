@@ -239,7 +239,8 @@ def _compare_start(model: TrainedModel, X: Features, decoder: LabelDecoder | Non
     else:
         answers = {"X": _as_float64(rows)} if few else source.answers
         verdict = _compare_with_estimator(model, feeds, X, decoder, answers)
-        if verdict.off > _NEARLY and count_rows(rows) < count_rows(X) and are_equal(answers["X"], _as_float64(rows)):
+        more_rows = not few and count_rows(rows) < count_rows(X)
+        if verdict.off > _NEARLY and more_rows and are_equal(answers["X"], _as_float64(rows)):
             more = _many_rows(X, multiplications(model.objective.model))
             verdict = _compare_with_estimator(model, _feeds(model, more), X, decoder, {"X": _as_float64(more)})
     return verdict if key is None else AGREED.keep(key, verdict)
@@ -393,9 +394,8 @@ def _compare_with_classifier(
     for method, values in own.items():
         if hasattr(estimator, method):
             off = _check_values(method, values, ask(method), remedy, error=ConversionError, rough=rough)
-            if not rough:
-                messages += _lost_digits(method, off)
-                largest = max(largest, off)
+            messages += _lost_digits(method, off)
+            largest = max(largest, off)
     if hasattr(estimator, "predict"):
         remedy = partial(remedy_of_labels, estimator)
         said = _check_labels(model, found, ask("predict"), decoder, remedy, error=ConversionError, rough=rough)
