@@ -593,6 +593,30 @@ def test_a_file_has_a_label_for_each_row(model):
     np.testing.assert_allclose(probabilities, model.predict_proba(X), atol=1e-5)
 
 
+@pytest.mark.parametrize("searched", [LogisticRegression(), make_pipeline(StandardScaler(), LogisticRegression())])
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda search: CalibratedClassifierCV(search, cv=2),
+        lambda search: VotingClassifier([("search", search), ("nb", GaussianNB())], voting="soft"),
+        lambda search: StackingClassifier([("search", search)], cv=2),
+    ],
+    ids=["calibration", "vote", "stack"],
+)
+def test_a_search_inside_another_estimator(around, searched):
+    model = around(GridSearchCV(searched, {}, cv=2)).fit(X, Y)
+    tuned = OrtGradientClassifier(model, max_iter=0).fit(X, Y)
+    np.testing.assert_allclose(tuned.predict_proba(X), model.predict_proba(X), atol=1e-6)
+    np.testing.assert_allclose(tuned.to_sklearn().predict_proba(X), model.predict_proba(X), atol=1e-6)
+
+
+@pytest.mark.parametrize("member", [GaussianNB(), make_pipeline(StandardScaler(), GaussianNB())])
+def test_a_vote_of_one_member_is_refused_with_the_member(member):
+    with pytest.raises(ConversionError, match="has one member, GaussianNB, .* Fit and pass the member alone"):
+        OrtGradientClassifier(OneVsOneClassifier(member).fit(X, Y == 0)).fit(X, Y == 0)
+    assert OrtGradientClassifier(clone(member), max_iter=0).fit(X, Y == 0).score(X, Y == 0) > 0.5
+
+
 @pytest.mark.parametrize("around", [lambda search: search, lambda search: make_pipeline(StandardScaler(), search)])
 @pytest.mark.parametrize(
     "model",

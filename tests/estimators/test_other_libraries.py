@@ -13,11 +13,19 @@ import scipy.sparse
 from sklearn.base import BaseEstimator, RegressorMixin, clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
-from sklearn.ensemble import BaggingRegressor, StackingRegressor, VotingRegressor
+from sklearn.ensemble import (
+    BaggingClassifier,
+    BaggingRegressor,
+    StackingClassifier,
+    StackingRegressor,
+    VotingClassifier,
+    VotingRegressor,
+)
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
+from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer, OrdinalEncoder, StandardScaler
@@ -199,10 +207,8 @@ def test_boolean_classes_of_catboost():
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.filterwarnings("ignore")
 def test_calibrated_scores_of_boosted_trees_are_refused_with_a_way():
-    lightgbm = pytest.importorskip("lightgbm", reason="calibrates trees of LightGBM")
-    classifier = lightgbm.LGBMClassifier(n_estimators=2, verbose=-1)
+    classifier = boosted("lightgbm", "LGBMClassifier", dict(n_estimators=2, verbose=-1))
     if not hasattr(classifier, "decision_function"):
         pytest.skip("this LightGBM has only predict_proba, which is calibrated then")
     with pytest.raises(ConversionError, match=r"CalibratedClassifierCV\(OrtGradientClassifier\(classifier\)\)"):
@@ -238,6 +244,42 @@ def test_leaves_inside_other_estimators_are_written_back(library, around):
     model = tuned(given, y)
     assert np.abs(model.predict(X) - given.predict(X)).max() > 1e-3
     check_written(model, given)
+
+
+#: Classifiers that hold a pipeline of a scaler and the trees.
+AROUND_PIPELINES = {
+    "calibration": lambda model: CalibratedClassifierCV(model, cv=2),
+    "vote": lambda model: VotingClassifier([("a", model), ("b", LogisticRegression())], voting="soft"),
+    "stack": lambda model: StackingClassifier([("a", model)], cv=2),
+    "one against the rest": OneVsRestClassifier,
+    "bagging": lambda model: BaggingClassifier(model, n_estimators=2, random_state=0),
+    "search": lambda model: CalibratedClassifierCV(GridSearchCV(model, {}, cv=2), cv=2),
+}
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("around", AROUND_PIPELINES)
+@pytest.mark.parametrize("library", ["XGBoost, three classes", "CatBoost, texts"])
+def test_pipelines_of_classifiers_inside_other_estimators(library, around):
+    """skl2onnx does not see that the class of CatBoost is a classifier."""
+    *made, y = BOOSTED[library]
+    given = AROUND_PIPELINES[around](make_pipeline(StandardScaler(), boosted(*made))).fit(X, y)
+    start = OrtGradientClassifier(given, max_iter=0).fit(X, y)
+    np.testing.assert_allclose(start.predict_proba(X), given.predict_proba(X), rtol=1e-5, atol=1e-6)
+    check_written(tuned(given, y), given)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_votes_of_scores_of_boosted_trees_are_refused_with_a_way():
+    *made, y = BOOSTED["LightGBM, texts"]
+    trees = boosted(*made)
+    if not hasattr(trees, "decision_function"):
+        pytest.skip("this LightGBM has only predict_proba, which is summed then")
+    with pytest.raises(
+        ConversionError, match="sums the decision_function of LGBMClassifier.*Use OneVsRestClassifier, or"
+    ):
+        OrtGradientClassifier(OneVsOneClassifier(trees).fit(X, y)).fit(X, y)
+    check_written(tuned(OneVsRestClassifier(trees).fit(X, y), y), OneVsRestClassifier(trees))
 
 
 #: Losses and ways of growing, and the targets.

@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-from sklearn.base import BaseEstimator, is_classifier
+from sklearn.base import BaseEstimator, ClassifierMixin, is_classifier
 from sklearn.feature_selection import RFE
 from sklearn.impute import SimpleImputer
-from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import Pipeline
 
 from onnxtrain.convert.boosted import addition_of_boosted
@@ -195,7 +194,7 @@ def documentation(estimator: BaseEstimator) -> str:
 def _without_covers(estimator: BaseEstimator) -> BaseEstimator:
     """Return a copy with each FrozenEstimator and search replaced by its estimator, and without samplers in pipelines.
 
-    skl2onnx supports none of them, except GridSearchCV; other searches would have no labels.
+    skl2onnx supports only GridSearchCV of these, and not if it is inside another estimator.
     """
     covers = {
         id(found): _without_covers(_covered(found)) for found in inside(estimator) if _covered(found) is not found
@@ -205,8 +204,6 @@ def _without_covers(estimator: BaseEstimator) -> BaseEstimator:
 
 def _covered(found: BaseEstimator) -> BaseEstimator:
     """Return the estimator that a wrapper stands for; return any other unchanged."""
-    if isinstance(found, GridSearchCV):
-        return thawed(found)
     if isinstance(found, Pipeline) and any(hasattr(step, "fit_resample") for _, step in found.steps):
         return Pipeline([(name, step) for name, step in found.steps if not hasattr(step, "fit_resample")])
     return getattr(found, "best_estimator_", _of_known_class(thawed(found)))
@@ -388,19 +385,28 @@ def _entries(kinds: set[type]) -> Iterator[None]:
 @contextmanager
 def _added(additions: Mapping[type, Addition]) -> Iterator[None]:
     """Add classes to skl2onnx's tables within a context."""
-    from skl2onnx._supported_operators import sklearn_operator_name_map
+    from skl2onnx._supported_operators import sklearn_classifier_list, sklearn_operator_name_map
     from skl2onnx.common._registration import RegisteredConverter, _converter_pool, _shape_calculator_pool
 
+    classifiers = [kind for kind in additions if _is_unknown_classifier(kind)]
     added = [(kind, f"Onnxtrain{kind.__name__}{id(kind)}", each) for kind, each in additions.items()]
     try:
         for kind, alias, each in added:
             _converter_pool[alias] = RegisteredConverter(each.convert, options_of_kind(kind))
             _shape_calculator_pool[alias] = each.shapes
             sklearn_operator_name_map[kind] = alias
+        sklearn_classifier_list.extend(classifiers)
         yield
     finally:
+        for kind in classifiers:
+            sklearn_classifier_list.remove(kind)
         for kind, alias, _ in added:
             del sklearn_operator_name_map[kind], _shape_calculator_pool[alias], _converter_pool[alias]
+
+
+def _is_unknown_classifier(kind: type) -> bool:
+    """Whether skl2onnx does not see that a class is a classifier, because it has no mixin, such as CatBoost's."""
+    return getattr(kind, "_estimator_type", "") == "classifier" and not issubclass(kind, ClassifierMixin)
 
 
 def registered_converters() -> Hashable:

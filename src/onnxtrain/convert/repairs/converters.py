@@ -33,6 +33,7 @@ from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 from sklearn.svm import SVC, SVR, NuSVC, NuSVR, OneClassSVM
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeClassifier, ExtraTreeRegressor
 
+from onnxtrain.convert.learned import holds_boosted, predictor_of
 from onnxtrain.convert.repairs.table import Converter, repair, replaced
 from onnxtrain.errors import ConversionError
 
@@ -314,15 +315,37 @@ def weights_as_an_array(
 def classes_and_one_score(
     convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
 ) -> None:
-    """Write the classes as labels, and one score for two classes; skl2onnx writes indices and one score per class."""
+    """Write the classes as labels, and one score for two classes; skl2onnx writes indices and one score per class.
+
+    Raises
+    ------
+    ConversionError
+        The graph does not count votes as the class does.
+    """
     from skl2onnx.common._registration import get_converter
 
     if operator.type != "SklearnOneVsOneClassifier":  # the votes, an operator of the same object
         get_converter(operator.type)(scope, operator, container)
         return
+    _check_votes(operator.raw_operator)
     convert(scope, operator, _OneVsOne(container, scope, operator))
     if len(operator.raw_operator.classes_) == 2:
         operator.outputs[1].type.shape = [None, 1]
+
+
+def _check_votes(voting: OneVsOneClassifier) -> None:
+    member = voting.estimators_[0]
+    by_scores, name = hasattr(member, "decision_function"), type(predictor_of(member)).__name__
+    if len(voting.classes_) == 2 and not by_scores:  # the score is a vote of 0 or 1 plus a share of the probability
+        raise ConversionError(
+            f"OneVsOneClassifier of two classes has one member, {name}, and the border of its scores is 0.5, not 0. "
+            "Fit and pass the member alone."
+        )
+    if by_scores and holds_boosted(member):
+        raise ConversionError(
+            f"OneVsOneClassifier sums the decision_function of {name}, whose exporter writes only predict_proba. Use "
+            f"OneVsRestClassifier, or {name} alone, which takes several classes."
+        )
 
 
 class _OneVsOne(Container):
