@@ -184,6 +184,8 @@ def test_labels_of_parquet(parquet):
     model = OrtGradientRegressor(max_iter=1).fit(both)
     assert model.predict(from_parquet(parquet, columns=["a", "b", "c"])).shape == (N, 2)
     assert from_parquet(parquet, label="y", weight="w").columns == ("a", "b", "c", "name")
+    with pytest.raises(DataError, match=r"no column 'a, b'. Pass them as a list: \['a', 'b'\]"):
+        from_parquet(parquet, label="y", columns="a, b")
     with pytest.raises(DataError, match="no column 'nam'. Did you mean 'name'"):
         from_parquet(parquet, label="nam")
 

@@ -861,7 +861,7 @@ MORE_CALLS = [
     (
         lambda _: R(random_state=np.random.default_rng(0)).fit(X, y),
         ParameterError,
-        "random_state=int(generator.integers(2**31))",
+        "of a numpy Generator, int(generator.integers(2**31))",
     ),
     (lambda _: R(tol=None).fit(X, y), ParameterError, "To never stop early, set tol=0 and n_iter_no_change=max_iter."),
     (
@@ -936,7 +936,7 @@ LAST_CALLS = [
     (
         lambda _: R().fit([[1.0, 2.0], [3.0]], [1.0, 2.0]),
         DataError,
-        "The rows have different lengths, but a table has the same",
+        "X[0] has 2 values and X[1] has 1, but a table has the same number of columns in each row. Pad the rows, numpy.array(",
     ),
     (
         lambda _: R().fit(X + 1j, y),
@@ -3685,9 +3685,33 @@ EIGHTH_HOUR = [
     ),
 ]
 
+MARKED = np.array(X, dtype=object)
+MARKED[7, 2] = "n/a"
+
+NINTH_HOUR = [
+    (
+        lambda r: r.predict([[20.0] * 10, [30.0, 40.0]]),
+        DataError,
+        "X[0] has 10 values and X[1] has 2, but a table has the same number of columns",
+    ),
+    (
+        lambda _: R().fit(MARKED, y),
+        DataError,
+        "could not convert string to float: 'n/a'. It is in row 7, column 2 of X, which has numbers, too. Convert its strings "
+        "to numbers, and others to NaN for an imputer: pandas.DataFrame(X).apply(pandas.to_numeric, errors='coerce').",
+    ),
+    (lambda _: R(random_state="seed").fit(X, y), ParameterError, "Pass an integer, such as random_state=0; of a numpy"),
+    (lambda _: C(head=5).fit(IRIS, SPECIES), ParameterError, "the last layer by one with an output for each class"),
+    (
+        lambda _: R(loss="huber", loss_params={"reduction": "none"}).fit(X, y),
+        LossError,
+        "Leave it out: the objective is the mean over the rows, weighted by sample_weight.",
+    ),
+]
+
 ALL_CALLS = [
     *(CALLS + MORE_CALLS + LAST_CALLS + FURTHER_CALLS + OTHER_KINDS),
-    *(SECOND_HOUR + THIRD_HOUR + FOURTH_HOUR + FIFTH_HOUR + SIXTH_HOUR + SEVENTH_HOUR + EIGHTH_HOUR),
+    *(SECOND_HOUR + THIRD_HOUR + FOURTH_HOUR + FIFTH_HOUR + SIXTH_HOUR + SEVENTH_HOUR + EIGHTH_HOUR + NINTH_HOUR),
 ]
 
 
@@ -4053,6 +4077,10 @@ def own(function):
             "the model predicts rows with the label 0 as 2, 1 as 0, 2 as 1. If it was trained on these classes, y names them",
         ),
         (
+            lambda: C(max_iter=1).fit(IRIS, np.array(["a", "", "b"])[SPECIES]),
+            "The label '' is a class of its own, but looks like a missing label",
+        ),
+        (
             lambda: C(max_iter=1).fit(IRIS, np.array(["a", "nan", "b"])[SPECIES]),
             "The label 'nan' is a class of its own, but looks like a missing label that was converted to a string.",
         ),
@@ -4092,6 +4120,7 @@ def own(function):
         "y_val",
         "first rows",
         "order",
+        "empty",
         "missing",
         "numbers",
         "twice",

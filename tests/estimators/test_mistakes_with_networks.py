@@ -501,7 +501,7 @@ CALLS = [
         ArgumentTypeError,
         "LoRA has rank, alpha, weights, besides and merge; there is no d",
     ),
-    (lambda: C(READER, head="classifier").fit(TOKENS, KINDS), ParameterError, "'new' replaces the last layer;"),
+    (lambda: C(READER, head="classifier").fit(TOKENS, KINDS), ParameterError, "'new' replaces the last layer by one"),
     (lambda: trainable_weights(of_package("Linear", "torch.nn")), ParameterError, "Export it, and pass the file:"),
     # names of the Trainer of transformers, optimizers and schedules of others
     *(

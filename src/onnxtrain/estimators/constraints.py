@@ -222,7 +222,8 @@ _INSTEAD = {
     "dict(zip(numpy.unique(y), weights)) for an array.",
     "early_stopping": "early_stopping=True holds out rows; n_iter_no_change is the number of epochs without progress.",
     "gradient_builder": "'builtin' derives the gradients here; the other needs the package onnxruntime-training-cpu.",
-    "head": "'new' replaces the last layer; weights_to_train='head' trains it alone.",
+    "head": "'new' replaces the last layer by one with an output for each class, label or column of y; "
+    "weights_to_train='head' trains it alone.",
     "features": "Pass the name of a value of the ONNX model, or None.",
     "ignore_index": "Pass the label that is not counted, such as -100, or None. Of several, make one in y.",
     "inputs": "Pass a mapping from input names to values that are the same for all rows: inputs={'rate': 16000}.",
@@ -239,7 +240,7 @@ _INSTEAD = {
     "output_is": "For logits, set output_is='scores'; for results of Sigmoid or Softmax, 'probabilities'.",
     "pad": "Pass a mapping from input names to the value that fills the end of shorter rows: pad={'input_ids': 0}.",
     "penalty": "Set l1= and l2= for all weights; penalty={'coef': 0.1} penalizes a single weight.",
-    "random_state": "Draw a seed from a numpy Generator: random_state=int(generator.integers(2**31)).",
+    "random_state": "Pass an integer, such as random_state=0; of a numpy Generator, int(generator.integers(2**31)).",
     "rank": "The default of LoRA is rank=8.",
     "shuffle": "Pass True or False.",
     "tol": "To never stop early, set tol=0 and n_iter_no_change=max_iter.",

@@ -389,7 +389,7 @@ def _one_each(classes: np.ndarray, n_classes: int) -> np.ndarray:
 def _warn_of_spaces(classes: np.ndarray) -> None:
     """Warn of labels that differ only in spaces at their ends, and of missing labels that became strings."""
     words = [str(label) for label in classes] if classes.dtype.kind in "OU" and len(classes) <= _MANY_CLASSES else []
-    if len(words) > 1 and (missing := [word for word in words if word in ("nan", "None", "<NA>", "NaT")]):
+    if len(words) > 1 and (missing := [word for word in words if word in ("", "nan", "None", "<NA>", "NaT")]):
         warn(
             f"The label {missing[0]!r} is a class of its own, but looks like a missing label that was converted to a "
             f"string. If it is one, leave these rows out: known = numpy.asarray(y) != {missing[0]!r}, fit(X[known], "

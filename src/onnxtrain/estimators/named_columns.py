@@ -79,7 +79,8 @@ def _needs_text(estimator: Estimator, rows: Frame) -> bool:
 
 def takes_nan(estimator: Estimator, X: Any) -> bool:
     """Whether a matrix has NaN, and an estimator predicts for such rows; the tags of meta-estimators do not tell."""
-    rows = np.asarray(X)
+    with as_data_error(X):  # lists of different lengths
+        rows = np.asarray(X)
     gaps = np.isnan(rows) if rows.dtype.kind == "f" and rows.ndim == 2 else np.zeros((0, 0), bool)
     if not gaps.any():
         return False

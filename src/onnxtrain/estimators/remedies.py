@@ -214,7 +214,7 @@ def as_data_error(X: object = None, *, of_onnx: bool = False, by_column: bool = 
 
 def _with_remedy(message: str, X: Any, *, of_onnx: bool, by_column: bool) -> str:
     """Return a message of scikit-learn, numpy or pandas about rows or targets, with the remedy."""
-    if said := _of_values(message, X) or _of_dictionaries(message, X):
+    if said := _of_values(message, X) or _of_dictionaries(message, X) or _of_lengths(message, X):
         return said
     remedy = _remedy_for(message, X)
     if "X contains NaN" in message:
@@ -309,6 +309,21 @@ def _of_dictionaries(message: str, X: Any) -> str:
     return (
         f"X[{row}][{key!r}] is NaN. Leave missing entries out of the dictionaries: "
         "X = [{key: value for key, value in row.items() if value == value} for row in X]."
+    )
+
+
+def _of_lengths(message: str, X: Any) -> str:
+    """Return the message about a list of rows of different lengths; nothing for other errors."""
+    if "inhomogeneous shape" not in message or not isinstance(X, (list, tuple)):
+        return ""
+    lengths = [len(row) if hasattr(row, "__len__") else 1 for row in X]
+    other = next((i for i, n in enumerate(lengths) if n != lengths[0]), None)
+    if other is None:
+        return ""
+    return (
+        f"X[0] has {lengths[0]} values and X[{other}] has {lengths[other]}, but a table has the same number of columns "
+        "in each row. Pad the rows, numpy.array(list(itertools.zip_longest(*X, fillvalue=0.0))).T, or set pad={name: "
+        "value} for an ONNX model that takes sequences."
     )
 
 
@@ -432,7 +447,7 @@ def _for_texts(X: Any) -> str:
     if not columns and is_of_objects(X):
         return _FOR_DOCUMENTS
     if not columns:
-        return _FOR_TEXT
+        return _for_text_among_numbers(X) or _FOR_TEXT
     for name in columns:
         values = X[name].dropna().astype(str)
         plain = values.str.fullmatch(r"[-+]?\d*\.?\d+").all()
@@ -455,6 +470,21 @@ def _for_texts(X: Any) -> str:
         f"columns out. Convert numbers stored as strings with X.astype({{{first}: float}}), or with "
         f"pandas.to_numeric(X[{first}], errors='coerce') if some of the strings mark missing numbers, and dates with "
         f"pandas.to_datetime(X[{first}])."
+    )
+
+
+def _for_text_among_numbers(X: Any) -> str:
+    """Return the remedy for a string in a column of an array that has numbers too; empty for other rows."""
+    if not isinstance(X, np.ndarray) or X.dtype.kind != "O" or X.ndim != _OF_TABLES:
+        return ""
+    texts = np.array([[isinstance(value, str) for value in row] for row in X])
+    mixed = np.argwhere(texts & ~texts.all(axis=0))
+    if not len(mixed):
+        return ""
+    row, column = mixed[0]
+    return (
+        f". It is in row {row}, column {column} of X, which has numbers, too. Convert its strings to numbers, and "
+        "others to NaN for an imputer: pandas.DataFrame(X).apply(pandas.to_numeric, errors='coerce')."
     )
 
 

@@ -397,6 +397,8 @@ def _check_names(name: str, function: Callable[..., Any], params: Mapping[str, A
             if theirs:
                 grids = f"{{'loss': [{owners[0]!r}], 'loss_params': [{params!r:.80}]}}, {{'loss': [{name!r}]}}"
                 theirs += f" In a search, each loss has a grid of its own: [{grids}]."
+            if param in ("reduce", "reduction", "size_average"):
+                theirs = " Leave it out: the objective is the mean over the rows, weighted by sample_weight."
             if param in ("l1", "l2"):
                 theirs = f" Add a penalty of weights by name: penalty={{'coef': {{{param!r}: 0.1}}}}."
             raise LossError(f"The loss {name!r} has no parameter {param!r}. {did_you_mean(param, known)}{theirs}")

@@ -220,7 +220,9 @@ def _check_columns(dataset: Any, labels: Sequence[str], weight: str | None, chos
     pa, schema = require("pyarrow", "pyarrow"), dataset.schema
     for name in (*labels, *_some(weight), *chosen):
         if name not in schema.names:
-            raise DataError(f"The rows have no column {name!r}. {did_you_mean(name, schema.names)}")
+            parts = [part.strip() for part in str(name).split(",")]
+            several = f"Pass them as a list: {parts}. " if len(parts) > 1 and set(parts) <= set(schema.names) else ""
+            raise DataError(f"The rows have no column {name!r}. {several}{did_you_mean(name, schema.names)}")
     if not chosen:
         raise DataError(f"The rows have no features. Their only columns are {', '.join(schema.names)}.")
     for argument, names in (("columns", chosen), ("label", labels)):
