@@ -3293,6 +3293,21 @@ FIFTH_HOUR = [
         "X['town'] must contain strings, but has dtype int64. If the model was trained on numbers as strings, pass numpy",
     ),
     (
+        lambda _: R(OF_STRINGS).fit(np.array([["Rome"], [np.nan]] * 10, object), RENT),
+        DataError,
+        "X contains NaN among its strings. Replace it by a category of the model, such as '': numpy.where(pandas.isna(X)",
+    ),
+    (
+        lambda _: R(OF_STRINGS).fit(np.array([[b"Rome"], [b"Oslo"]] * 10), RENT),
+        DataError,
+        "got the bytes b'Rome', which onnxruntime reads as the text \"b'Rome'\". Decode them: numpy.char.decode(numpy.",
+    ),
+    (
+        lambda _: R(OF_STRINGS).fit({"town": np.array([[b"Rome"], [b"Oslo"]] * 10, object)}, RENT),
+        DataError,
+        "X['town'] must contain strings, got the bytes b'Rome', which onnxruntime reads as the text",
+    ),
+    (
         lambda _: R(IMPUTED, max_iter=0).fit(HALF_KNOWN, RENT).predict(HALF_KNOWN.where(HALF_KNOWN.n > 5)),
         DataError,
         "NaN in 'n'. Put an imputer before the step of the pipeline that takes these columns, such as (make_pipeline(Si",

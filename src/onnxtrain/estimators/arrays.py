@@ -259,7 +259,14 @@ _AS_STRINGS = "If the model was trained on numbers as strings, pass numpy.asarra
 
 
 def check_texts(values: np.ndarray, name: str) -> None:
-    """Check that an array of strings contains no scalars, which onnxruntime converts to unknown strings."""
+    """Check that an array of strings contains no bytes or scalars, which onnxruntime converts to unknown strings."""
+    encoded = next((value for value in values.flat if isinstance(value, bytes)), None)
+    if encoded is not None:
+        raise DataError(
+            f"{name} must contain strings, got the bytes {encoded[:20]!r}, which onnxruntime reads as the text "
+            f"{str(encoded[:20])!r}. Decode them: numpy.char.decode(numpy.asarray({name}, bytes)). If the model was "
+            f"trained on such texts, pass numpy.vectorize(str)({name})."
+        )
     others = (value for value in values.flat if not isinstance(value, str))
     found = next((value for value in others if isinstance(value, Real) and value == value), None)  # NaN is missing
     if found is not None:

@@ -212,10 +212,23 @@ def as_data_error(X: object = None, *, of_onnx: bool = False, by_column: bool = 
         raise (ArgumentTypeError if isinstance(e, TypeError) else DataError)(said) from e
 
 
+def _of_gaps_in_texts(message: str, X: object) -> str:
+    """Return the message about NaN in an array of strings, which scikit-learn reports without the name of the array."""
+    if not message.startswith("Input contains NaN") or not isinstance(X, np.ndarray) or X.dtype != object:
+        return ""
+    if not any(isinstance(value, float) and value != value for value in X.flat):
+        return ""
+    return (
+        "X contains NaN among its strings. Replace it by a category of the model, such as '': "
+        "numpy.where(pandas.isna(X), '', X)."
+    )
+
+
 def _with_remedy(message: str, X: Any, *, of_onnx: bool, by_column: bool) -> str:
     """Return a message of scikit-learn, numpy or pandas about rows or targets, with the remedy."""
-    if said := _of_values(message, X) or _of_dictionaries(message, X) or _of_lengths(message, X):
-        return said
+    for of_cause in (_of_values, _of_dictionaries, _of_lengths, _of_gaps_in_texts):
+        if said := of_cause(message, X):
+            return said
     remedy = _remedy_for(message, X)
     if "X contains NaN" in message:
         on_matrix = ". Leave out rows with NaN, or replace it: numpy.nan_to_num(X)." if of_onnx else remedy
