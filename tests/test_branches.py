@@ -239,3 +239,39 @@ def test_a_saved_estimator_has_the_file(tmp_path):
     again = load(tmp_path / "model.onnx")
     np.testing.assert_array_equal(again.predict(X), found.predict(X))
     assert again.get_trained_onnx().SerializeToString() == found.get_trained_onnx().SerializeToString()
+
+
+#: A SequenceMap as PyTorch writes hstack: a vector becomes a matrix, a matrix stays.
+STACKED = """
+    <ir_version: 8, opset_import: ["" : 18]> net (float[N, 4] X) => (float[N, 2] Y)
+    <int64 zero = {0}, int64 one = {1}, int64[2] column = {-1, 1}, float[4, 2] V, float[4, 2] U>
+    { a = MatMul(X, V) b = MatMul(X, U) t = Tanh(b) S = SequenceConstruct(a, t)
+      M = SequenceMap (S) <body = each (float[] x) => (float[] y) {
+          s = Shape(x) k = Size(s) o = CastLike(one, k) c = Equal(k, o)
+          y = If (c) <then_branch = g1 () => (float[] r) { r = Reshape(x, column) },
+                      else_branch = g2 () => (float[] i) { i = Identity(x) }>
+      }>
+      p = SequenceAt(M, zero) q = SequenceAt(M, one) Y = Add(p, q) }"""
+
+
+def test_a_body_for_each_of_known_tensors_is_trained_as_without_it():
+    onx = onnx.parser.parse_model(STACKED)
+    simple = onnx.parser.parse_model(
+        STACKED.partition("{ a = ")[0] + "{ a = MatMul(X, V) b = MatMul(X, U) t = Tanh(b) Y = Add(a, t) }"
+    )
+    for file in (onx, simple):
+        file.graph.initializer.extend([onnx.numpy_helper.from_array(w, name) for name, w in (("V", V), ("U", W))])
+    found, expected = fitted(onx), fitted(simple)
+    for name in ("V", "U"):
+        np.testing.assert_array_equal(found.weights_[name], expected.weights_[name])
+    own = found.get_trained_onnx()
+    assert own.graph.node == onx.graph.node
+    np.testing.assert_allclose(run(own, {"X": X})[0], expected.predict(X), rtol=1e-6, atol=1e-6)
+
+
+def test_a_body_with_weights_is_not_repeated():
+    onx = onnx.parser.parse_model(STACKED)
+    (repeated,) = (node for node in onx.graph.node if node.op_type == "SequenceMap")
+    repeated.attribute[0].g.node.insert(0, numbers("w", np.float32([1, 2])))
+    onx.graph.initializer.extend([onnx.numpy_helper.from_array(w, name) for name, w in (("V", V), ("U", W))])
+    assert "SequenceMap" in {node.op_type for node in graph.load(onx).graph}

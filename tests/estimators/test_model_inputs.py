@@ -303,6 +303,7 @@ MIXED = {
                    else_branch = b () => (float[n, 3] q) { q = Identity(a) }>""",
     "all rows, a little": "s = Softmax<axis = 0>(a) h = Add(a, s)",
     "rows after it": "zero = Constant<value_int = 0>() h = CumSum<reverse = 1>(a, zero)",
+    "the neighbor in a graph": f"i = Constant<value_ints = [{len(X) - 1}]>() g = Gather(a, i) h = Add(a, g)",
     "not": "h = Tanh(a)",
 }
 

@@ -102,7 +102,12 @@ def check_rows_alone(model: TrainedModel, found: Mapping[str, np.ndarray], feeds
         some = slice(*rows)
         try:
             alone = model.run_once({name: x[some] for name, x in feeds.items()}, [output])[output]
-        except DataError:  # the file may not accept a single row
+        except (
+            DataError
+        ):  # the file may not accept a single row, or has the indices of a graph whose nodes are the rows
+            order = np.random.RandomState(0).permutation(n)
+            moved = model.run_once({name: x[order] for name, x in feeds.items()}, [output])[output]
+            _check_alone(model, moved, found[output][order])
             continue
         expected = found[output][some]
         if expected.ndim > 1 and expected.shape[1] == n and alone.shape[1:2] == alone.shape[:1] != (n,):
@@ -131,8 +136,9 @@ def _check_alone(model: TrainedModel, alone: np.ndarray, expected: np.ndarray) -
     if drawn := random_numbers(original):
         raise ModelError(f"The output {model.source.model.output!r} of a row is random. {drawn}")
     another_axis = (
-        "If the rows of an input are on another axis, set batch_axis={name: axis}. The steps of one sequence are not "
-        "rows. Export a network in evaluation mode."
+        "If the rows of an input are on another axis, set batch_axis={name: axis}. The steps of one sequence or the "
+        "nodes of one graph are not rows: export the network for inputs with a first axis of sequences or graphs, such "
+        "as (graphs, nodes, features). Export it in evaluation mode."
     )
     raise ModelError(
         f"The output {model.source.model.output!r} of a row depends on the other rows of its batch or on their number, "

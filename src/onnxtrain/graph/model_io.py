@@ -40,6 +40,7 @@ from onnxtrain.graph.normalize import (
     name_domains,
     normalized,
     quantize_by_standard,
+    repeat_bodies,
     spell_out,
     take_known_branches,
     without_maps,
@@ -313,7 +314,7 @@ def load(onx: ModelLike) -> ir.Model:
         if all_listed:
             leave_out_defaults(proto.graph)
         model = infer(proto)
-        while _spelled_out(model) or take_known_branches(model):
+        while _spelled_out(model) or repeat_bodies(model) or take_known_branches(model):
             model = infer(_without_inferred(ir.to_proto(model)))
         for name in sparse & model.graph.initializers.keys():
             model.graph.initializers[name].metadata_props[BUFFER] = "sparse"

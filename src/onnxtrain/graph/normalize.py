@@ -408,9 +408,9 @@ def _making(nodes: Iterable[onnx.NodeProto], maps: set[str]) -> list[onnx.NodePr
 #: Operators that are evaluated to decide a condition.
 _EVALUATED = frozenset(
     """
-    Abs Add And Cast Concat ConstantOfShape Div Equal Expand Gather Greater GreaterOrEqual Identity Less LessOrEqual Max
-    Min Mod Mul Neg Not Or Range ReduceMax ReduceMin ReduceProd ReduceSum Reshape Slice Squeeze Sub Transpose
-    Unsqueeze Where Xor
+    Abs Add And Cast CastLike Concat ConstantOfShape Div Equal Expand Gather Greater GreaterOrEqual Identity Less
+    LessOrEqual Max Min Mod Mul Neg Not Or Range ReduceMax ReduceMin ReduceProd ReduceSum Reshape Slice Squeeze Sub
+    Transpose Unsqueeze Where Xor
     """.split()  # noqa: SIM905  a list of literals would fill the page
 )
 
@@ -443,24 +443,72 @@ def take_known_branches(model: ir.Model) -> bool:
 def _replace(graph: ir.Graph, node: ir.Node, taken: str) -> None:
     """Replace an If by the nodes of a branch."""
     for body in (a.as_graph() for name, a in node.attributes.items() if name != taken):
-        for inner in body.all_nodes():  # their uses of outer values would still count
-            inner.resize_inputs(0)
-    branch = node.attributes[taken].as_graph()
-    results, nodes, weights = list(branch.outputs), list(branch), list(branch.initializers.values())
-    branch.outputs.clear()
-    branch.initializers.clear()
-    branch.remove(nodes)
+        _forget(body)
+    results = _move_before(graph, node, node.attributes[taken].as_graph())
     node.attributes.clear()
+    _give_results(graph, node, [ir.node("Identity", [result]) for result in results])
+
+
+def _forget(body: ir.Graph) -> None:
+    """Remove the operands of the nodes of a body that is not used: their uses of outer values would still count."""
+    for inner in body.all_nodes():
+        inner.resize_inputs(0)
+
+
+def _move_before(graph: ir.Graph, node: ir.Node, body: ir.Graph) -> list[ir.Value]:
+    """Move the nodes and initializers of a body in front of a node; return the results of the body."""
+    results, nodes, weights = list(body.outputs), list(body), list(body.initializers.values())
+    body.outputs.clear()
+    body.initializers.clear()
+    body.remove(nodes)
     _rename_apart(graph, [*weights, *(y for inner in nodes for y in _results(inner))])
     for weight in weights:
         graph.register_initializer(weight)
     graph.insert_before(node, nodes)
-    for y, result in zip(node.outputs, results, strict=True):
-        copy = ir.node("Identity", [result])
-        copy.outputs[0].name, y.name = y.name, None
-        graph.insert_before(node, copy)
-        ir.convenience.replace_all_uses_with(y, copy.outputs[0], replace_graph_outputs=True)
+    return results
+
+
+def _give_results(graph: ir.Graph, node: ir.Node, makers: Sequence[ir.Node]) -> None:
+    """Replace a node by other nodes, one per output, which keep the names of the outputs."""
+    for y, maker in zip(node.outputs, makers, strict=True):
+        maker.outputs[0].name, y.name = y.name, None
+        graph.insert_before(node, maker)
+        ir.convenience.replace_all_uses_with(y, maker.outputs[0], replace_graph_outputs=True)
     graph.remove(node, safe=True)
+
+
+def repeat_bodies(model: ir.Model) -> bool:
+    """Replace, in place, each SequenceMap over known tensors by its body for each of them; return whether any was.
+
+    torch.onnx.export(dynamo=True) writes hstack, column_stack and dstack so. A body with weights stays, because the
+    weights of its copies would be trained separately.
+    """
+    nodes = [node for node in model.graph if node.op_type == "SequenceMap" and node.domain in ("", "ai.onnx")]
+    repeated = False
+    for node in nodes:
+        body = node.attributes["body"].as_graph()
+        sequences = [construct.inputs for x in node.inputs if (construct := made_by(x, "SequenceConstruct"))]
+        if len(sequences) == len(node.inputs) and not any(map(_may_be_weight, values_in(body))):
+            _repeat(model.graph, node, body, list(zip(*sequences, strict=True)))
+            repeated = True
+    return repeated
+
+
+def _may_be_weight(value: ir.Value) -> bool:
+    return is_float(value) and (value.is_initializer() or made_by(value, "Constant") is not None)
+
+
+def _repeat(graph: ir.Graph, node: ir.Node, body: ir.Graph, tensors: Sequence[Sequence[ir.Value | None]]) -> None:
+    """Replace a SequenceMap by its body for each of the given operands of the body."""
+    results = []
+    for operands in tensors:
+        own = body.clone(allow_outer_scope_values=True)
+        for inner, x in zip(own.inputs, operands, strict=True):
+            ir.convenience.replace_all_uses_with(inner, x, replace_graph_outputs=True)  # type: ignore[arg-type]
+        results.append(_move_before(graph, node, own))
+    _forget(body)
+    node.attributes.clear()
+    _give_results(graph, node, [ir.node("SequenceConstruct", parts) for parts in zip(*results, strict=True)])
 
 
 def _rename_apart(graph: ir.Graph, values: Sequence[ir.Value]) -> None:
