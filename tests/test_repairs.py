@@ -34,7 +34,7 @@ from sklearn.multioutput import MultiOutputRegressor
 from sklearn.naive_bayes import ComplementNB, GaussianNB
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MaxAbsScaler, OneHotEncoder, PowerTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, OneHotEncoder, PowerTransformer, StandardScaler
 from sklearn.svm import SVC, SVR, LinearSVC, NuSVC, NuSVR
 
 import onnxtrain
@@ -608,6 +608,15 @@ def test_a_search_inside_another_estimator(around, searched):
     tuned = OrtGradientClassifier(model, max_iter=0).fit(X, Y)
     np.testing.assert_allclose(tuned.predict_proba(X), model.predict_proba(X), atol=1e-6)
     np.testing.assert_allclose(tuned.to_sklearn().predict_proba(X), model.predict_proba(X), atol=1e-6)
+
+
+@pytest.mark.parametrize("around", [lambda search: CalibratedClassifierCV(search, cv=2), OneVsOneClassifier])
+def test_a_search_of_a_divided_pipeline_whose_last_step_has_no_option_zipmap(around):
+    searched = make_pipeline(FunctionTransformer(np.arcsinh), LinearSVC())
+    model = around(GridSearchCV(searched, {}, cv=2)).fit(X, Y)
+    tuned = OrtGradientClassifier(model, max_iter=0).fit(X, Y)
+    np.testing.assert_array_equal(tuned.predict(X), model.predict(X))
+    np.testing.assert_array_equal(tuned.to_sklearn().predict(X), model.predict(X))
 
 
 @pytest.mark.parametrize("member", [GaussianNB(), make_pipeline(StandardScaler(), GaussianNB())])

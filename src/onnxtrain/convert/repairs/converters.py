@@ -34,6 +34,7 @@ from sklearn.svm import SVC, SVR, NuSVC, NuSVR, OneClassSVM
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeClassifier, ExtraTreeRegressor
 
 from onnxtrain.convert.learned import holds_boosted, predictor_of
+from onnxtrain.convert.repairs.graph import last_step
 from onnxtrain.convert.repairs.table import Converter, repair, replaced
 from onnxtrain.errors import ConversionError
 
@@ -391,8 +392,9 @@ def scores_of_the_last_step(
     ):
         for each in (scope, container):
             each.add_options(id(last), {"raw_scores": True})
-    if container.has_options(last, "raw_scores") and not container.has_options(last, "zipmap"):
-        convert(_WithoutZipmap(scope, last), operator, _WithoutZipmap(container, last))
+    final = last_step(pipeline)  # of nested pipelines
+    if container.has_options(final, "raw_scores") and not container.has_options(final, "zipmap"):
+        convert(_WithoutZipmap(scope, final), operator, _WithoutZipmap(container, final))
     else:
         convert(scope, operator, container)
 
