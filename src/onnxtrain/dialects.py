@@ -42,7 +42,7 @@ _AS_PANDAS = {
 _LEAVES_OUT = r"\bfit(?=\(X(\[known\]|\.filter\(known\)))"
 
 #: A count of one before a noun in the plural.
-_ONE = r"(?<![\w.,])1 (class|column|feature|row)(s|es)\b"
+_ONE = r"(?<![\w.,])1 (class|column|feature|row|value)(s|es)\b"
 
 
 #: Code for an array, after its name.

@@ -936,7 +936,7 @@ LAST_CALLS = [
     (
         lambda _: R().fit([[1.0, 2.0], [3.0]], [1.0, 2.0]),
         DataError,
-        "X[0] has 2 values and X[1] has 1, but a table has the same number of columns in each row. Pad the rows, numpy.array(",
+        "X[0] has 2 values and X[1] has 1 value, but a table has the same number of columns in each row. Pad the rows, numpy.array(",
     ),
     (
         lambda _: R().fit(X + 1j, y),
@@ -3705,9 +3705,14 @@ MARKED[7, 2] = "n/a"
 
 NINTH_HOUR = [
     (
+        lambda r: r.predict([[1.0], [2.0, 3.0]]),
+        DataError,
+        "X[0] has 1 value and X[1] has 2 values, but a table has the",
+    ),
+    (
         lambda r: r.predict([[20.0] * 10, [30.0, 40.0]]),
         DataError,
-        "X[0] has 10 values and X[1] has 2, but a table has the same number of columns",
+        "X[0] has 10 values and X[1] has 2 values, but a table has the same number of columns",
     ),
     (
         lambda _: R().fit(MARKED, y),

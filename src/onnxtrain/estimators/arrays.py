@@ -57,7 +57,6 @@ _OF_TENSORS = {
     "meta tensor": "A tensor on the device 'meta' has a shape and no values. Pass one with values, on a CPU or GPU.",
     "conjugate bit": "Pass {0}.resolve_conj(), or its real part, {0}.real.",
     "ScalarType Q": "Pass {}.dequantize().",
-    "nested": "Pad its rows: {}.to_padded_tensor(0.0).",
 }
 
 

@@ -334,9 +334,9 @@ def _of_lengths(message: str, X: Any) -> str:
     if other is None:
         return ""
     return (
-        f"X[0] has {lengths[0]} values and X[{other}] has {lengths[other]}, but a table has the same number of columns "
-        "in each row. Pad the rows, numpy.array(list(itertools.zip_longest(*X, fillvalue=0.0))).T, or set pad={name: "
-        "value} for an ONNX model that takes sequences."
+        f"X[0] has {lengths[0]} values and X[{other}] has {lengths[other]} values, but a table has the same number of "
+        "columns in each row. Pad the rows, numpy.array(list(itertools.zip_longest(*X, fillvalue=0.0))).T, or set "
+        "pad={name: value} for an ONNX model that takes sequences."
     )
 
 
