@@ -155,7 +155,7 @@ def warn_of_loss_of_batch(
     """
     objective, n = model.objective, min(len(rows.y), _FEW)
     loss = find_loss(objective.loss, dict(objective.loss_params), classifies=objective.classifies).function
-    if n < 2 or is_of_package(loss) or is_part_of_more() or (known is not None and _same_loss(known, model)):
+    if n < 2 or is_of_package(loss) or is_part_of_more() or (known is not None and known.objective == objective):
         return
     original = onnx.load_model_from_string(model.source.rows_first())
     if scales_of_batches(original) or activation_bits(original):
@@ -177,12 +177,6 @@ def warn_of_loss_of_batch(
                 "sizes, so these losses differ. Compute the loss of a row from the row alone, with sums, means and "
                 "Softmax over axis 1, and pass constants, such as the mean of y, by loss_params."
             )
-
-
-def _same_loss(known: TrainedModel, model: TrainedModel) -> bool:
-    """Whether two models have the same loss with the same parameters."""
-    a, b = known.objective, model.objective
-    return (a.loss, a.loss_params) == (b.loss, b.loss_params)
 
 
 def random_numbers(onx: onnx.ModelProto) -> str:
