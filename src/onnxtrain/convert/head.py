@@ -73,8 +73,8 @@ def with_new_head(
     Returns
     -------
     onnx.ModelProto
-        The new model, with the initializers ``head.weight`` and ``head.bias``. Its opset, names and other weights are
-        those of `model`.
+        The new model, with the initializers ``head.weight`` and ``head.bias``; if `model` has these names,
+        ``head.weight_1`` and ``head.bias_1``. Its opset, names and other weights are those of `model`.
 
     Raises
     ------
