@@ -123,11 +123,19 @@ OF_BATCH = {
 @pytest.mark.parametrize("loss", OF_BATCH.values(), ids=OF_BATCH)
 def test_a_loss_of_other_rows_is_warned_of(loss):
     model = OrtGradientRegressor(loss=loss, max_iter=1, random_state=0)
-    with pytest.warns(UserWarning, match="is random, or depends on the other rows .* Compute the loss of a row from"):
+    with pytest.warns(
+        UserWarning, match="changes between calls, .* or depends on the other rows .* Compute the loss of a row from"
+    ):
         model.fit(X, y)
     model.partial_fit(X, y)  # said once
     with pytest.warns(UserWarning, match="depends on the other rows"):
         model.set_params(loss=lambda op, t, p: 2.0 * loss(op, t, p)).partial_fit(X, y)
+
+
+def test_a_loss_that_changes_between_calls_is_warned_of():
+    rng = np.random.default_rng(0)
+    with pytest.warns(UserWarning, match="changes between calls, as with random numbers"):
+        fit(lambda op, t, p: (t - p + float(rng.normal())) ** 2)
 
 
 def test_parameters_of_a_loss_that_are_arrays_may_change():

@@ -149,7 +149,7 @@ def _check_alone(model: TrainedModel, alone: np.ndarray, expected: np.ndarray) -
 def warn_of_loss_of_batch(
     estimator: OrtGradientEstimator, model: TrainedModel, rows: Rows, known: TrainedModel | None = None
 ) -> None:
-    """Warn of a loss of the user's own that depends on the other rows of its batch, or on their number.
+    """Warn of a loss of the user's own that depends on the other rows of its batch, or changes between calls.
 
     A loss that was examined with the model of the last fit, `known`, is not examined again.
     """
@@ -172,10 +172,11 @@ def warn_of_loss_of_batch(
         if not np.allclose(alone, expected, rtol=0, atol=rounding + _MIXED * largest, equal_nan=True):
             name = getattr(loss, "__name__", repr(loss))
             return warn(
-                f"The loss {name!r} of a row is random, or depends on the other rows of its batch or on their number. "
-                "Batches are drawn at random, and those of losses(X, y), of a validation set and of L-BFGS have other "
-                "sizes, so these losses differ. Compute the loss of a row from the row alone, with sums, means and "
-                "Softmax over axis 1, and pass constants, such as the mean of y, by loss_params."
+                f"The loss {name!r} of a row changes between calls, as with random numbers, or depends on the other "
+                "rows of its batch or on their number. Batches are drawn at random, and those of losses(X, y), of a "
+                "validation set and of L-BFGS have other sizes, so these losses differ. Compute the loss of a row from "
+                "the row alone, with sums, means and Softmax over axis 1, and pass constants, such as the mean of y, "
+                "by loss_params."
             )
 
 
