@@ -369,6 +369,8 @@ def test_trees_of_a_frame(library):
     start = OrtGradientRegressor(trees, max_iter=0).fit(frame, SIZE)
     np.testing.assert_allclose(start.predict(frame), trees.predict(frame), rtol=1e-4, atol=1e-5)
     check_written(tuned(trees, SIZE, frame), trees, frame)
+    vote = VotingRegressor([("a", make_pipeline(StandardScaler(), Ridge())), ("b", trees)]).fit(frame, SIZE)
+    check_written(tuned(vote, SIZE, frame), vote, frame)
 
 
 @pytest.mark.filterwarnings("ignore")

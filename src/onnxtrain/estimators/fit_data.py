@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse
 from sklearn.model_selection import train_test_split
 
-from onnxtrain.convert.learned import library_of, predictor_of
+from onnxtrain.convert.learned import inside, library_of
 from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.estimators.arrays import as_array
 from onnxtrain.estimators.first_pass import (
@@ -495,8 +495,8 @@ def check_first_rows(
 
 def _are_names_of_lightgbm(names: Sequence[str], X: Frame, model: Estimator) -> bool:
     """Whether `names` are the columns of X in their order, as LightGBM records them: it writes a blank as ``_``."""
-    by_lightgbm = library_of(type(predictor_of(model))) == "lightgbm"
-    return by_lightgbm and list(names) == [str(name).replace(" ", "_") for name in X.columns]
+    as_recorded = list(names) == [str(name).replace(" ", "_") for name in X.columns]
+    return as_recorded and any(library_of(type(found)) == "lightgbm" for found in inside(model))
 
 
 def data_of(estimator: OrtGradientEstimator, model: TrainedModel, rows: Rows) -> TrainingData:
