@@ -270,6 +270,19 @@ def test_pipelines_of_classifiers_inside_other_estimators(library, around):
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_copies_of_catboost_behind_steps_that_are_run_before():
+    """Copies of CatBoost's models, as those of cross_val_score, have n_features_in_ of 0."""
+    trees = boosted(*BOOSTED["CatBoost"][:3])
+    logarithms = FunctionTransformer(np.arcsinh)
+    searched = GridSearchCV(make_pipeline(logarithms, trees), {}, cv=2)
+    members = [("a", make_pipeline(logarithms, trees)), ("b", searched)]
+    given = copy.deepcopy(VotingRegressor(members).fit(X, SIZE))
+    start = OrtGradientRegressor(given, max_iter=0).fit(X, SIZE)
+    np.testing.assert_allclose(start.predict(X), given.predict(X), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(start.to_sklearn().predict(X), given.predict(X), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.filterwarnings("ignore")
 def test_votes_of_scores_of_boosted_trees_are_refused_with_a_way():
     *made, y = BOOSTED["LightGBM, texts"]
     trees = boosted(*made)

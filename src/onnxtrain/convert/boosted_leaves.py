@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator
 
 from onnxtrain import graph
 from onnxtrain.convert.boosted import exported
-from onnxtrain.convert.learned import Binding, Path, find_boosted, get, library_of, with_all_digits
+from onnxtrain.convert.learned import Binding, Path, find_boosted, get, library_of, n_columns_of, with_all_digits
 from onnxtrain.errors import ExportError
 from onnxtrain.rewrite import rewritten
 
@@ -98,7 +98,7 @@ def _places(trees: Any, shape: tuple[int, ...]) -> np.ndarray:
 
 def _in_file(trees: Any) -> np.ndarray:
     """Return the leaf values in the file that the library exports."""
-    model = rewritten(graph.load(graph.without_maps(exported(trees, trees.n_features_in_))))
+    model = rewritten(graph.load(graph.without_maps(exported(trees, n_columns_of(trees)))))
     found = [x for name, x in model.graph.initializers.items() if name.startswith("leaf_values")]
     if len(found) != 1 or found[0].const_value is None:
         raise _not_written(trees, f"its exported file has {len(found)} tables of leaf values instead of 1")

@@ -163,6 +163,14 @@ def library_of(kind: type) -> str | None:
     return next((root for root in roots if root in _BOOSTED), None)
 
 
+def n_columns_of(estimator: Any) -> int:
+    """Return the number of columns that a fitted estimator takes; copies of CatBoost's models have n_features_in_ 0."""
+    if estimator.n_features_in_:
+        return int(estimator.n_features_in_)
+    inner = estimator[0] if isinstance(estimator, Pipeline) else getattr(estimator, "best_estimator_", None)
+    return len(estimator.feature_names_) if inner is None else n_columns_of(inner)
+
+
 def holds_boosted(estimator: BaseEstimator) -> bool:
     """Whether an estimator is or contains boosted trees of these libraries."""
     return any(library_of(type(found)) for found in inside(estimator))

@@ -22,7 +22,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.pipeline import FeatureUnion, Pipeline
 
-from onnxtrain.convert.learned import Path, get, inside, is_idle, paths, thawed
+from onnxtrain.convert.learned import Path, get, inside, is_idle, n_columns_of, paths, thawed
 from onnxtrain.convert.selection import Columns
 from onnxtrain.convert.thresholds import HISTOGRAMS
 from onnxtrain.errors import ConversionError
@@ -257,13 +257,13 @@ def _fronts_of(estimator: Estimator) -> tuple[Fronts | CategorySplits, Estimator
     parts = _parts(estimator) if _members(estimator) and _holds(estimator) else {}
     if not parts:
         return None
-    ends = np.cumsum([part.tail.n_features_in_ for part in parts.values()])
+    ends = np.cumsum([n_columns_of(part.tail) for part in parts.values()])
     n_passed_on = _n_passed_on(estimator)
     total = int(ends[-1]) + n_passed_on
     fronts: list[tuple[str, Any]] = []
     changed: dict[int, Any] = {}
     for i, ((path, part), end) in enumerate(zip(parts.items(), ends, strict=True)):
-        chosen = Columns(np.arange(end - part.tail.n_features_in_, end), total)
+        chosen = Columns(np.arange(end - n_columns_of(part.tail), end), total)
         changed[id(get(estimator, path))] = Pipeline([("columns", chosen), (_flat(part.whole)[-1][0], part.tail)])
         fronts.append((_name(path), FirstSteps(_select(estimator, i, part) + part.front.steps)))
     if n_passed_on:
