@@ -318,6 +318,17 @@ def test_rows_that_depend_on_one_another(kind):
         tuned(onnx.parser.parse_model(text), max_iter=1).fit(1 + X[:, :3] ** 2, y)
 
 
+@pytest.mark.parametrize("place", range(8))
+def test_one_row_that_alone_has_a_result(place):
+    """Without the largest row, another one has it."""
+    onx = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]> g (float[n, 3] a) => (float[n, 1] y)
+    <float[3, 1] W = {1, 1, 1}> { m = ReduceMax(a) c = Equal(a, m) f = Cast<to = 1>(c) h = Mul(a, f) y = MatMul(h, W) }""")
+    rows = 1 + X[:8, :3] ** 2
+    rows[place, 0] = 100
+    with pytest.raises(ModelError, match="of a row depends on the other rows of its batch"):
+        tuned(onx, max_iter=1).fit(rows, y[:8])
+
+
 def test_rows_that_are_compared_with_each_other():
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[n, 3] a) => (float[n, m] z)
     <float[3, 2] W = {1, 2, 3, 4, 5, 6}> { e = MatMul(a, W) f = Transpose(e) z = MatMul(e, f) }"""
