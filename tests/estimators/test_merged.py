@@ -1142,7 +1142,9 @@ def test_tables_of_every_type_have_a_row_for_padding(dtype):
 def test_a_file_that_records_all_parameters_as_buffers_has_a_remedy():
     operations = {"Y": ("", "matmul.default](args = (%X, %p_running_w))")}
     onx = of_dynamo("Y = MatMul(X, running_w)", "running_w", operations, running_w=W)
-    with pytest.raises(WeightError, match=r"no parameters .* list these, as in weights_to_train=\['running_w'\]\.$"):
+    with pytest.raises(
+        WeightError, match=r"only buffers, .* name those to train, as in weights_to_train=\['running_w'\]\.$"
+    ):
         fitted(onx)
 
 

@@ -3553,8 +3553,8 @@ SIXTH_HOUR = [
     (
         lambda _: R(to_onnx(StandardScaler().fit(X), X[:1].astype(np.float32))).fit(X, X),
         WeightError,
-        "are not trained by default, such as statistics of a scaler. Pass a model with a predictor behind them, or name "
-        "those to train, as in weights_to_train=['offset', 'scale'].",
+        "such as the statistics of a scaler, which are not trained by default. Pass a model with a predictor behind "
+        "them, or name those to train, as in weights_to_train=['offset', 'scale'].",
     ),
 ]
 

@@ -488,8 +488,8 @@ def _none_left(model: TrainableModel, wanted: object) -> str:
     operators = {node.op_type for node in model.graph().graph.node}
     quantized = operators & {"DequantizeLinear", "MatMulInteger", "ConvInteger", "MatMulNBits"}
     kept = (
-        "the values of the model are not trained by default, such as statistics of a scaler. Pass a model with a "
-        f"predictor behind them, or name those to train, as in weights_to_train={some}."
+        "the model holds only buffers, such as the statistics of a scaler, which are not trained by default. Pass a "
+        f"model with a predictor behind them, or name those to train, as in weights_to_train={some}."
     )
     return (kept if some else "the model has no parameters between its inputs and its output.") + (
         " Weights of a dynamically quantized model are integers. Quantize the original model in the QDQ format "
