@@ -400,7 +400,7 @@ def test_statistics_of_preprocessing_are_not_trained_unless_they_are_named(row):
 def test_a_model_of_buffers_alone_names_them():
     X = normal(30, 3)
     scaler = OrtGradientRegressor(to_onnx(StandardScaler().fit(X), X[:1].astype(np.float32)), max_iter=1)
-    with pytest.raises(WeightError, match=r"list these, as in weights_to_train=\['offset', 'scale'\]"):
+    with pytest.raises(WeightError, match=r"name those to train, as in weights_to_train=\['offset', 'scale'\]"):
         scaler.fit(X, X)
     assert set(scaler.set_params(weights_to_train=["offset", "scale"]).fit(X, X).weights_) == {"offset", "scale"}
 

@@ -96,18 +96,12 @@ def check_rows_alone(model: TrainedModel, found: Mapping[str, np.ndarray], feeds
     check_row_count(output, found[output], n)
     if n < 2:
         return
-    first = (n - n // 2 + 1) // 2  # rows before these and, with three or more rows, rows after them
     largest = int(np.argmax(np.nan_to_num(np.abs(found[output]).reshape(n, -1)).max(axis=1)))
-    middle = (first, first + n // 2)
-    if n > 3 and first <= largest < first + n // 2:  # leave it out: it may be the only row that others change
-        middle = max((first, largest), (largest + 1, first + n // 2), key=lambda rows: rows[1] - rows[0])
-    for rows in {middle, (largest, largest + 1)}:
+    for rows in {_middle(n, largest), (largest, largest + 1)}:
         some = slice(*rows)
         try:
             alone = model.run_once({name: x[some] for name, x in feeds.items()}, [output])[output]
-        except (
-            DataError
-        ):  # the file may not accept a single row, or has the indices of a graph whose nodes are the rows
+        except DataError:  # no single row is accepted, or the file has the indices of a graph whose nodes are the rows
             order = np.random.RandomState(0).permutation(n)
             moved = model.run_once({name: x[order] for name, x in feeds.items()}, [output])[output]
             _check_alone(model, moved, found[output][order])
@@ -120,10 +114,22 @@ def check_rows_alone(model: TrainedModel, found: Mapping[str, np.ndarray], feeds
                 "output that has one result per row, or set head='new' and name such a value with features."
             )
         if alone.shape[:1] != expected.shape[:1]:  # one row may lose its axis, in a Squeeze; several do not
-            more = model.run_once({name: x[[first] * (n + 1)] for name, x in feeds.items()}, [output])[output]
+            more = model.run_once({name: x[[largest] * (n + 1)] for name, x in feeds.items()}, [output])[output]
             check_row_count(output, more.reshape(len(more), -1), n + 1)
         if alone.size == expected.size:
             _check_alone(model, alone.reshape(expected.shape), expected)
+
+
+def _middle(n: int, largest: int) -> tuple[int, int]:
+    """Return the bounds of about half of n rows, of three or more with rows before and after them.
+
+    The row of the largest result is left out if it is among them, because it may be the only one that others change.
+    """
+    first = (n - n // 2 + 1) // 2
+    bounds = first, first + n // 2
+    if n > 3 and bounds[0] <= largest < bounds[1]:
+        return max((first, largest), (largest + 1, bounds[1]), key=lambda rows: rows[1] - rows[0])
+    return bounds
 
 
 def _check_alone(model: TrainedModel, alone: np.ndarray, expected: np.ndarray) -> None:
@@ -167,8 +173,7 @@ def warn_of_loss_of_batch(
     X, label = take(rows.X, np.arange(n)), np.roll(estimator._targets.encode(rows.y[:n], model), 1, axis=0)
     found = model.losses(X, label)
     rounding = _ROUNDED * float(np.abs(np.nan_to_num(label)).max())
-    first = (n - n // 2 + 1) // 2  # as in check_rows_alone
-    for bounds in {(first, first + n // 2), (n - 1, n)}:
+    for bounds in {_middle(n, n - 1), (n - 1, n)}:
         some = np.arange(*bounds)
         alone, expected = model.losses(take(X, some), label[some]), found[some]
         largest = np.abs(expected[np.isfinite(expected)]).max(initial=0.0)
