@@ -33,7 +33,7 @@ import math
 import operator
 import re
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -184,6 +184,7 @@ def find_loss(
     if callable(loss):
         default = Loss(loss, Prediction.LIKELIHOOD if classifies else Prediction.OUTPUT)
         entry = next((known for known in LOSSES.values() if known.function is loss), default)
+        _check_order(_name(loss), entry.function)
     elif isinstance(loss, str):
         entry = LOSSES.find(loss)
     else:
@@ -367,8 +368,9 @@ _OF_PREDICTIONS = frozenset({"input", "logits", "output", "outputs", "pred", "pr
 _OF_PREDICTIONS |= {"scores", "y_hat", "yhat", "y_pred", "y_score", "y_scores"}
 
 
-def _check_order(name: str, operands: Sequence[str]) -> None:
+def _check_order(name: str, function: Callable[..., Any]) -> None:
     """Raise a LossError if a function names the prediction before the label: both are passed by position."""
+    operands = [p.name for p in _signature_of(function)][:3]
     if operands[1:2] and operands[1] in _OF_PREDICTIONS and operands[2:3] and operands[2] in _OF_LABELS:
         raise LossError(
             f"The loss {name!r} is called with (op, y_true, y_pred), but its parameters are ({', '.join(operands)}), "
@@ -376,29 +378,39 @@ def _check_order(name: str, operands: Sequence[str]) -> None:
         )
 
 
-def _check_names(name: str, function: Callable[..., Any], params: Mapping[str, Any]) -> None:
+def _signature_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
+    """Return the parameters of a function; empty for a callable written in C, which has no signature."""
     try:
-        found = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # a callable written in C has no signature
-        return
-    _check_order(name, [p.name for p in found][:3])
-    if not params:
-        return
-    if any(p.kind is p.VAR_KEYWORD for p in found):
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return []
+
+
+def _check_names(name: str, function: Callable[..., Any], params: Mapping[str, Any]) -> None:
+    found = _signature_of(function) if params else []
+    if not found or any(p.kind is p.VAR_KEYWORD for p in found):
         return
     given = [p.name for p in found if p.kind is p.POSITIONAL_OR_KEYWORD][3:]
     known = [*(p.name for p in found if p.kind is p.KEYWORD_ONLY), *given]
     for param in params:
         if param not in known:
-            owners = [n for n, entry in LOSSES.items() if param in inspect.signature(entry.function).parameters]
-            theirs = (
-                f" It is a parameter of {', '.join(map(repr, owners))}." if owners and param not in _OPERANDS else ""
+            raise LossError(
+                f"The loss {name!r} has no parameter {param!r}. {did_you_mean(param, known)}"
+                f"{_remedy_of_param(name, param, params)}"
             )
-            if theirs:
-                grids = f"{{'loss': [{owners[0]!r}], 'loss_params': [{params!r:.80}]}}, {{'loss': [{name!r}]}}"
-                theirs += f" In a search, each loss has a grid of its own: [{grids}]."
-            if param in ("reduce", "reduction", "size_average"):
-                theirs = " Leave it out: the objective is the mean over the rows, weighted by sample_weight."
-            if param in ("l1", "l2"):
-                theirs = f" Add a penalty of weights by name: penalty={{'coef': {{{param!r}: 0.1}}}}."
-            raise LossError(f"The loss {name!r} has no parameter {param!r}. {did_you_mean(param, known)}{theirs}")
+
+
+def _remedy_of_param(name: str, param: str, params: Mapping[str, Any]) -> str:
+    """Return the end of a message about a parameter that a loss lacks: what has it, or replaces it."""
+    if param in ("reduce", "reduction", "size_average"):
+        return " Leave it out: the objective is the mean over the rows, weighted by sample_weight."
+    if param in ("l1", "l2"):
+        return f" Add a penalty of weights by name: penalty={{'coef': {{{param!r}: 0.1}}}}."
+    owners = [n for n, entry in LOSSES.items() if param in inspect.signature(entry.function).parameters]
+    if not owners or param in _OPERANDS:
+        return ""
+    grids = f"{{'loss': [{owners[0]!r}], 'loss_params': [{params!r:.80}]}}, {{'loss': [{name!r}]}}"
+    return (
+        f" It is a parameter of {', '.join(map(repr, owners))}. In a search, each loss has a grid of its own: "
+        f"[{grids}]."
+    )
