@@ -41,8 +41,8 @@ _AS_PANDAS = {
 #: The call in the code that leaves out rows.
 _LEAVES_OUT = r"\bfit(?=\(X(\[known\]|\.filter\(known\)))"
 
-#: A count of one before a noun in the plural.
-_ONE = r"(?<![\w.,])1 (class|column|feature|row|value)(s|es)\b"
+#: A count of one before a noun in the plural; checks of scikit-learn expect its own "X has 1 features".
+_ONE = r"(?<![\w.,])1 (class|column|row|value)(s|es)\b"
 
 
 #: Code for an array, after its name.

@@ -320,8 +320,11 @@ def _point(onx: onnx.ModelProto, feeds: Mapping[str, Any], opened: Sequence[str]
 
 
 def _check_shape(value: onnx.ValueInfoProto, found: tuple[int, ...]) -> None:
-    """Raise a DataError if an array does not have the declared shape of an input."""
-    if not value.type.tensor_type.HasField("shape"):
+    """Raise a DataError if an array does not have the declared shape of an input.
+
+    No axes are a scalar or, for onnxruntime and :func:`~onnxtrain.add_loss_output`, any shape.
+    """
+    if not value.type.tensor_type.shape.dim:
         return
     declared = [
         d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in value.type.tensor_type.shape.dim

@@ -3487,7 +3487,7 @@ SIXTH_HOUR = [
         DataError,
         "validation_fraction=0.1 of 1 row: With n_samples=1",
     ),
-    (lambda r: r.predict(X[:, :1]), DataError, "X has 1 feature, but OrtGradientRegressor is expecting 10 features"),
+    (lambda r: r.predict(X[:, :1]), DataError, "X has 1 features, but OrtGradientRegressor is expecting 10 features"),
     (
         lambda _: R(learning_rate=lambda step: 0.01 - 0.01 * step).fit(X, y),
         OptimizerError,
