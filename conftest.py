@@ -1,4 +1,4 @@
-"""What is not collected where an optional library is missing; clients of clusters that a module leaves behind."""
+"""What is not collected where an optional library is missing; clients and figures that tests leave behind."""
 
 import sys
 from importlib.util import find_spec
@@ -33,3 +33,11 @@ def no_client_is_left():
             distributed.default_client().close()
         except ValueError:  # there is none
             break
+
+
+@pytest.fixture(autouse=True)
+def no_figure_is_left():
+    """Close the figures of pyplot, which warns of more than 20 in a process."""
+    yield
+    if "matplotlib.pyplot" in sys.modules:
+        sys.modules["matplotlib.pyplot"].close("all")

@@ -45,8 +45,8 @@ _LEAVES_OUT = r"\bfit(?=\(X(\[known\]|\.filter\(known\)))"
 _ONE = r"(?<![\w.,])1 (class|column|row|value)(s|es)\b"
 
 
-#: Code for an array, after its name.
-_OF_ARRAY = r"(?=\.(T|astype|max|mean|min|ravel|repeat|reshape)\b|\[(None|known|\.\.\.|:))"
+#: Code for an array, after its name; a list has slices of rows, too.
+_OF_ARRAY = r"(?=\.(T|astype|max|mean|min|ravel|repeat|reshape)\b|\[(None|known|\.\.\.|:,))"
 
 
 def for_call(message: str, method: str, X: object, y: object = None) -> str:
