@@ -365,6 +365,28 @@ def _joined(X: Mapping | Inputs) -> str:
     return "pandas.DataFrame(X)"
 
 
+def _of_path(X: str | os.PathLike, *, of_onnx: bool) -> str:
+    """Return the message about a formula, a folder or a file in place of rows."""
+    path = f"{os.fspath(X)!r:.80}"
+    if isinstance(X, str) and "~" in X:
+        return (
+            f"X must be an array or a frame, got the formula {path}. Pass the columns: fit(frame[['x']], frame['y'])."
+        )
+    if os.path.isdir(X):
+        return (
+            f"X must be an array or a frame, got the folder {path}. Read its files, for example "
+            f"pandas.concat(map(pandas.read_csv, sorted(pathlib.Path({path}).glob('*.csv')))), and pass the columns, "
+            "or train from the files: onnxtrain.rows.from_files(paths, read), or from_parquet(path, label=...) for "
+            "parquet files."
+        )
+    read = "read_parquet" if str(X).endswith(".parquet") else "read_csv"
+    tokens = " A tokenizer makes rows of text." if of_onnx else ""
+    return (
+        f"X must be an array or a frame, got the {'string' if isinstance(X, str) else 'path'} {path}. Read the file, "
+        f"for example with pandas.{read}, and pass its columns.{tokens}"
+    )
+
+
 def check_kind(estimator: Estimator, X: object) -> None:
     """Raise a DataError for objects that are not rows of this model; the message says how to convert them."""
     source = estimator.estimator
@@ -374,24 +396,7 @@ def check_kind(estimator: Estimator, X: object) -> None:
     if X is None:
         raise DataError("X is None. Pass the rows, an array or a frame of shape (n_samples, n_features).")
     if isinstance(X, (str, os.PathLike)):
-        if isinstance(X, str) and "~" in X:
-            raise DataError(
-                f"X must be an array or a frame, got the formula {X!r:.80}. Pass the columns: "
-                "fit(frame[['x']], frame['y'])."
-            )
-        read = "read_parquet" if str(X).endswith(".parquet") else "read_csv"
-        tokens = " A tokenizer makes rows of text." if is_onnx(source) else ""
-        if os.path.isdir(X):
-            code = f"pandas.concat(map(pandas.read_csv, sorted(pathlib.Path({os.fspath(X)!r:.80}).glob('*.csv'))))"
-            raise DataError(
-                f"X must be an array or a frame, got the folder {os.fspath(X)!r:.80}. Read its files, for example "
-                f"{code}, and pass the columns, or train from the files: onnxtrain.rows.from_files(paths, read), or "
-                "from_parquet(path, label=...) for parquet files."
-            )
-        raise DataError(
-            f"X must be an array or a frame, got the {'string' if isinstance(X, str) else 'path'} "
-            f"{os.fspath(X)!r:.80}. Read the file, for example with pandas.{read}, and pass its columns.{tokens}"
-        )
+        raise DataError(_of_path(X, of_onnx=is_onnx(source)))
     if is_onnx(X):
         raise DataError(
             f"X must be an array or a frame, got {type(X).__name__}. Pass an ONNX model first, then the rows: "

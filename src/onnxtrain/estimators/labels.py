@@ -555,7 +555,7 @@ def encode_classes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
 
 
 def check_no_positions(y: np.ndarray, classes: np.ndarray) -> None:
-    """Raise a DataError for integers that seem to be positions in the classes of a model, which are no numbers."""
+    """Raise a DataError for integer labels that may be indices into the non-numeric classes of a model."""
     found = np.unique(y) if y.dtype.kind in "iu" and classes.dtype.kind not in "iufb" else ()
     if len(found) and set(found) <= set(range(len(classes))):
         raise DataError(

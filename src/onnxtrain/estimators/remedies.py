@@ -290,14 +290,10 @@ def _is_too_large(values: np.ndarray) -> np.ndarray:
     return np.abs(values) > np.finfo(np.float32).max
 
 
-#: The number of axes of a table.
-_OF_TABLES = 2
-
-
 def _place_of(test: Callable[[np.ndarray], np.ndarray], X: Any) -> tuple[float, str] | None:
     """Return the first value of a numeric table for which a test holds, and its row and column; None for others."""
     table: Any = X.tocoo() if hasattr(X, "tocoo") else np.asarray(X) if is_frame(X) else X
-    if not hasattr(table, "dtype") or table.dtype.kind not in "fO" or len(table.shape) != _OF_TABLES:
+    if not hasattr(table, "dtype") or table.dtype.kind not in "fO" or len(table.shape) != 2:
         return None
     try:
         values = np.asarray(table.data if hasattr(X, "tocoo") else table, dtype=np.float64)
@@ -487,8 +483,8 @@ def _for_texts(X: Any) -> str:
 
 
 def _for_text_among_numbers(X: Any) -> str:
-    """Return the remedy for a string in a column of an array that has numbers too; empty for other rows."""
-    if not isinstance(X, np.ndarray) or X.dtype.kind != "O" or X.ndim != _OF_TABLES:
+    """Return the remedy for strings and numeric values in the same column of an array; empty for other rows."""
+    if not isinstance(X, np.ndarray) or X.dtype.kind != "O" or X.ndim != 2:
         return ""
     texts = np.array([[isinstance(value, str) for value in row] for row in X])
     mixed = np.argwhere(texts & ~texts.all(axis=0))

@@ -401,7 +401,7 @@ def _check_names(name: str, function: Callable[..., Any], params: Mapping[str, A
 
 
 def _remedy_of_param(name: str, param: str, params: Mapping[str, Any]) -> str:
-    """Return the end of a message about a parameter that a loss lacks: what has it, or replaces it."""
+    """Return the remedy for an unknown parameter of a loss, with a leading space; empty if there is none."""
     if param in ("reduce", "reduction", "size_average"):
         return " Leave it out: the objective is the mean over the rows, weighted by sample_weight."
     if param in ("l1", "l2"):
