@@ -16,7 +16,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVC
+from sklearn.svm import SVC, LinearSVC
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, add_loss_output, load, save
 from onnxtrain.convert.compared_rows import spread
@@ -228,6 +228,16 @@ def test_one_column_between_0_and_1_may_be_either():
     np.testing.assert_allclose(fitted.losses(SHARES, TWO), minus_log(softmax(p), TWO), rtol=1e-4)
     fitted = OrtGradientClassifier(onx, max_iter=0, output_is="probabilities").fit(SHARES, TWO)
     np.testing.assert_allclose(fitted.losses(SHARES, TWO), minus_log(p, TWO), rtol=1e-3)
+
+
+def test_an_estimator_with_a_decision_function_alone_has_scores():
+    model = LinearSVC(multi_class="crammer_singer", C=0.01, random_state=0).fit(SHARES, THREE)
+    model.coef_ = np.abs(model.coef_)
+    scores = model.decision_function(SHARES)
+    assert (scores >= 0).all()
+    assert (scores <= 1).all()
+    fitted = OrtGradientClassifier(model, max_iter=0).fit(SHARES, THREE)  # filterwarnings = error
+    np.testing.assert_allclose(fitted.decision_function(SHARES), scores, atol=1e-6)
 
 
 ONE_COLUMN = "(float[n, 4] X) => (float[n, 1] Y)"

@@ -227,6 +227,12 @@ def test_votes_have_no_derivative():
     with pytest.raises(WeightError, match="VotingClassifier counts votes.*voting='soft' for mean probabilities"):
         tuned(model, TEXTS, MARKS, max_iter=0)
     tuned(clone(model).set_params(voting="soft"), TEXTS, MARKS, max_iter=0)
+    margins = clone(model).set_params(a=words(LinearSVC()))
+    words_of_remedy = r"voting='soft' .* predict_proba in place of 'a': .* CalibratedClassifierCV around LinearSVC\(\)"
+    with pytest.raises(WeightError, match=words_of_remedy):
+        tuned(margins, TEXTS, MARKS, max_iter=0)
+    calibrated = words(CalibratedClassifierCV(LinearSVC(), cv=2))
+    tuned(margins.set_params(a=calibrated, voting="soft"), TEXTS, MARKS, max_iter=0)
 
 
 class OfFrames(TransformerMixin, BaseEstimator):

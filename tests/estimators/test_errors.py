@@ -15,6 +15,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
+from sklearn.tree import DecisionTreeRegressor
 
 from onnxtrain import LoRA, OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import (
@@ -313,9 +314,13 @@ def _labels_of_positions():
 ROUNDED = np.column_stack([1e9 + np.arange(20), np.arange(20)])
 #: Something done by a user, and the first words and the class of the warning.
 WARNINGS = {
-    "fit": (lambda: OrtGradientRegressor(max_iter=1).fit(ROUNDED, ROUNDED[:, 1]), "float32 rounds", UserWarning),
+    "fit": (
+        lambda: OrtGradientRegressor(DecisionTreeRegressor(), max_iter=1).fit(ROUNDED, ROUNDED[:, 1]),
+        "float32 rounds", UserWarning,
+    ),
     "partial_fit": (
-        lambda: OrtGradientRegressor().partial_fit(ROUNDED, ROUNDED[:, 1]), "float32 rounds", UserWarning
+        lambda: OrtGradientRegressor(DecisionTreeRegressor()).partial_fit(ROUNDED, ROUNDED[:, 1]),
+        "float32 rounds", UserWarning,
     ),
     "labels of positions": (_labels_of_positions, "y has the label -1", UserWarning),
     "a pipeline": (

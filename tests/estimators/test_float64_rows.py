@@ -91,6 +91,24 @@ def test_classifiers_of_trees_predict_the_same_for_every_row(name, table):
     np.testing.assert_allclose(tuned(model, (X, y)).predict_proba(X), model.predict_proba(X), rtol=0, atol=1e-5)
 
 
+def _nullable(X):
+    return pd.DataFrame(X, columns=[f"column {i}" for i in range(X.shape[1])]).convert_dtypes()
+
+
+#: Rows that a float32 model rounds, in the forms in which scikit-learn takes them.
+FORMS = {"float64": np.asarray, "objects": lambda X: X.astype(object), "nullable": _nullable}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_an_unfitted_estimator_is_fitted_on_the_rows_as_given(form):
+    """Random splits between powers of rounded rows give other trees."""
+    X, y = CLASSES["breast cancer"]
+    model = make_pipeline(PowerTransformer(), ExtraTreesClassifier(8, max_depth=6, random_state=0))
+    train, test = (FORMS[form](X[start::2]) for start in (0, 1))
+    expected = clone(model).fit(train, y[::2]).predict_proba(test)
+    np.testing.assert_allclose(tuned(model, (train, y[::2])).predict_proba(test), expected, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("rows", [DIABETES, CLASSES["breast cancer"]], ids=["diabetes", "breast cancer"])
 def test_histogram_boosting_is_trained_and_its_graph_is_the_estimator(rows, run):
     X, y = rows

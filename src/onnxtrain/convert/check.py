@@ -419,7 +419,8 @@ def remedy_of(estimator: BaseEstimator) -> str:
     if holds(estimator, KNeighborsRegressor):
         return (
             "If the nearest rows of a row are equally far, rounding decides whose values it gets. Choose another "
-            "n_neighbors, or RadiusNeighborsRegressor, which averages all of them."
+            "n_neighbors, RadiusNeighborsRegressor(radius), which averages all rows in a radius and needs one where "
+            "each row has a neighbor, or KernelRidge(kernel='rbf'), behind a StandardScaler."
         )
     if holds(estimator, KNeighborsClassifier):
         return (

@@ -15,6 +15,7 @@ import scipy.sparse
 from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
+from sklearn.utils import check_array
 
 from onnxtrain.convert.columns import by_column
 from onnxtrain.convert.model_inputs import Entrance
@@ -285,11 +286,14 @@ class InputForm:
         )
 
     def exact(self, X: ArrayLike, rows: Features) -> Features:
-        """Return the rows of `X` in float64 if `rows` were rounded to float32, else `rows`."""
+        """Return the rows of `X` in float64, as scikit-learn computes with them, if `rows` were cast to float32."""
         if not isinstance(rows, np.ndarray) or rows.dtype != np.float32 or rows.ndim != 2:
             return rows
-        found = np.asarray(self._as_one_array(X))
-        return found.astype(np.float64, copy=False) if found.shape == rows.shape and loses_digits(found) else rows
+        X = self._as_one_array(X)
+        found = np.asarray(X)
+        if found.shape != rows.shape or found.dtype in (np.float16, np.float32):
+            return rows
+        return check_array(X, dtype=np.float64, ensure_all_finite=False)
 
     def warn_of_rounding(self, exact: Features) -> None:
         """Warn of columns that lose digits if the model takes float32."""

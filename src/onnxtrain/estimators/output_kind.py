@@ -41,9 +41,11 @@ def settled(source: Source, X: Features, form: InputForm, reading: Reading) -> S
         source = _with_columns(source, found.shape, X, reading)
     if not reading.needs_rows(source.model):
         return source
-    likely = source.original is None and hasattr(source.estimator, "predict_proba")
-    if likely and not hasattr(source.estimator, "decision_function") and reading.output_is is None:
-        reading = replace(reading, output_is="probabilities")  # a graph has the one or the other
+    if source.original is None and reading.output_is is None:
+        kinds = {"predict_proba": "probabilities", "decision_function": "scores"}
+        of_methods = [kind for method, kind in kinds.items() if hasattr(source.estimator, method)]
+        if len(of_methods) == 1:  # with both methods, a graph has the one or the other
+            reading = replace(reading, output_is=of_methods[0])
     return replace(source, model=_of_known_kind(source.model, found, reading))
 
 

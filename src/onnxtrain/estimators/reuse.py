@@ -282,7 +282,7 @@ def _remedy_of_votes(estimator: Estimator) -> str:
     """Return the remedy for an estimator that counts the classes its members choose; empty for others."""
     for found in inside(estimator):
         if isinstance(found, VotingClassifier) and found.voting == "hard":
-            return "VotingClassifier counts votes, which have no derivative. Use voting='soft' for mean probabilities."
+            return _remedy_of_hard_votes(found)
         if isinstance(found, BaggingClassifier) and not hasattr(found.estimators_[0], "predict_proba"):
             return (
                 "BaggingClassifier counts the votes of estimators without probabilities, which have no derivative. "
@@ -312,6 +312,16 @@ def _remedy_of_votes(estimator: Estimator) -> str:
                 "calculate with them by op: op.Mul(estimator.coef_, 2.0), not 2.0 * estimator.coef_."
             )
     return ""
+
+
+def _remedy_of_hard_votes(vote: VotingClassifier) -> str:
+    """Return the remedy for a vote by classes; members without probabilities have to be replaced."""
+    remedy = "VotingClassifier counts votes, which have no derivative. Use voting='soft' for mean probabilities"
+    members = vote.named_estimators_.items()
+    if without := [name for name, member in members if not hasattr(member, "predict_proba")]:
+        remedy += f", with members that have predict_proba in place of {', '.join(map(repr, without))}: "
+        return remedy + "LogisticRegression(), or CalibratedClassifierCV around LinearSVC()."
+    return f"{remedy}."
 
 
 def _agrees_in_float64(estimator: Estimator, conversion: Conversion, X: Features, reading: Reading) -> bool:

@@ -327,7 +327,6 @@ def _opened(
         _check_fitted(estimator, model, rows)
         source = as_source(thawed(model), rows.exact, reading)
     else:
-        rows = rows._replace(exact=rows.X)
         source = _source_of_unfitted(estimator, model, rows, reading)
     rows.form.check_shape(rows.X, source.model.shapes)
     source = _with_output_known(estimator, source, rows, reading)
@@ -378,7 +377,8 @@ def _check_fitted(estimator: OrtGradientEstimator, model: Estimator, rows: Rows)
 
 
 def _source_of_unfitted(estimator: OrtGradientEstimator, model: Estimator, rows: Rows, reading: Reading) -> Source:
-    """Fit an estimator on the rows and return its source."""
+    """Fit an estimator on the rows as given, not rounded to float32, and return its source."""
+    rows = rows._replace(X=rows.exact)
     estimator._targets.check_estimator(model, rows.X)
     return fitted_source(
         model,
