@@ -242,6 +242,26 @@ def test_float32_is_named_where_it_is_the_cause_and_float64_works(name):
     np.testing.assert_allclose(getattr(start, method)(X), getattr(model, method)(X), rtol=1e-6, atol=1e-9)
 
 
+def test_steps_of_a_calibration_that_magnify_zero_probabilities_get_a_remedy_that_works():
+    """Zero probabilities of leaves have a floor, which float64 has as well."""
+    X, y = (part[:400] for part in load_digits(return_X_y=True))
+    forest = RandomForestClassifier(7, max_depth=3, random_state=5)
+    model = CalibratedClassifierCV(forest, method="isotonic", cv=2).fit(X, y)
+    for dtype in ("float32", "float64"):
+        with pytest.raises(ConversionError, match=r"calibration are so steep .* Use .*\(method='sigmoid'\)\.$"):
+            tuned(model, (X, y), dtype=dtype)
+    model.set_params(method="sigmoid").fit(X, y)
+    np.testing.assert_allclose(tuned(model, (X, y)).predict_proba(X), model.predict_proba(X), rtol=0, atol=1e-5)
+
+
+def test_a_graph_of_float64_is_not_told_to_use_float64():
+    X, y = CLASSES["wine"]
+    boosting = GradientBoostingClassifier(n_estimators=5, random_state=0)
+    model = CalibratedClassifierCV(boosting, method="isotonic", cv=3).fit(X, y)
+    with pytest.warns(UserWarning, match=r"The graph is not precise enough .* Use CalibratedClassifierCV\(method='sig"):
+        tuned(model, (X, y), dtype="float64")
+
+
 @pytest.mark.parametrize("scale, noise", [(2.0, 0.1), (0.5, 0.3)])
 def test_float32_warns_where_predict_loses_the_fifth_digit(scale, noise):
     """The kernels of ``predict`` lose other digits than those of a step."""

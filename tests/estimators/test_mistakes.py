@@ -4182,6 +4182,16 @@ def test_a_learning_rate_below_the_resolution_of_float32_is_warned_of(rate, warn
     assert any("The weights changed by less than 1e-07 of their size" in str(w.message) for w in found) == warns
 
 
+def test_a_learning_rate_too_small_for_large_weights_is_warned_of():
+    """Leaves hold prices, which steps of 0.001 do not change in float32."""
+    prices = 1e3 * y
+    forest = RandomForestRegressor(2, max_depth=2, random_state=0).fit(X, prices)
+    with pytest.warns(UserWarning, match=r"learning rate 0.001. Raise learning_rate in proportion to the weights, up"):
+        R(forest, max_iter=3).fit(X, 1.2 * prices)
+    raised = R(forest, learning_rate=1000.0, max_iter=3).fit(X, 1.2 * prices)  # filterwarnings = error
+    assert raised.loss_curve_[-1] < 0.95 * raised.loss_curve_[0]
+
+
 def test_what_is_meant_is_not_warned_of():
     own(lambda op, y, p: op.Max(y - p, 0.0) - 1.0).fit(X, y)
     own(lambda op, y, p: op.Exp(p * 1e-3) - y * p * 1e-3).fit(X, y)  # of counts

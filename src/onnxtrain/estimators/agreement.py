@@ -15,6 +15,7 @@ from sklearn.isotonic import IsotonicRegression
 
 from onnxtrain.cache import Cache, content_key
 from onnxtrain.convert import answer
+from onnxtrain.convert.additions.calibration import BY_SIGMOID, is_steep
 from onnxtrain.convert.boosted import lost_outputs
 from onnxtrain.convert.check import (
     MEASURED,
@@ -372,7 +373,7 @@ def _compare_with_regressor(
         return _Verdict(True, ())
     output, remedy = found[model.source.model.output], partial(remedy_of, estimator)
     off = _check_values("predict", output, ask("predict"), remedy, error=ConversionError, of_range=True)
-    return _Verdict(True, _lost_digits("predict", off, of_range=True), off)
+    return _Verdict(True, _lost_digits(model, "predict", off, of_range=True), off)
 
 
 def _compare_with_classifier(
@@ -394,7 +395,7 @@ def _compare_with_classifier(
     for method, values in own.items():
         if hasattr(estimator, method):
             off = _check_values(method, values, ask(method), remedy, error=ConversionError, rough=rough)
-            messages += _lost_digits(method, off)
+            messages += _lost_digits(model, method, off)
             largest = max(largest, off)
     if hasattr(estimator, "predict"):
         remedy = partial(remedy_of_labels, estimator)
@@ -404,14 +405,15 @@ def _compare_with_classifier(
     return _Verdict(decides, messages, largest)
 
 
-def _lost_digits(method: str, off: float, *, of_range: bool = False) -> tuple[str, ...]:
-    """Return the warning that float32 loses more than the last digits; nothing if it does not."""
+def _lost_digits(model: TrainedModel, method: str, off: float, *, of_range: bool = False) -> tuple[str, ...]:
+    """Return the warning that the graph loses more than the last digits; nothing if it does not."""
     if off <= _LAST_DIGITS:
         return ()
-    return (
-        f"float32 is not precise enough for this model: before the first step, {method} differs from the original "
-        f"model by {off:.1e} of {MEASURED[of_range]}. Set dtype='float64'.",
-    )
+    differs = f"before the first step, {method} differs from the original model by {off:.1e} of {MEASURED[of_range]}."
+    if model.dtype == "float32":
+        return (f"float32 is not precise enough for this model: {differs} Set dtype='float64'.",)
+    remedy = f" {BY_SIGMOID}" if is_steep(model.source.estimator) else ""
+    return (f"The graph is not precise enough for this model: {differs}{remedy}",)
 
 
 def _are_decisions(scores: np.ndarray, expected: Any) -> bool:

@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 #: Modules between the user's call and ``fit``: method decorators, and a pipeline that ends in the estimator.
 _BETWEEN = ("sklearn.base", "sklearn.callback", "sklearn.pipeline")
 
-#: The learning rate below which weights may not move, and the change relative to its size that a float32 weight has.
+#: The learning rate below which a weight of at most 1 may not move, for larger ones in proportion; and the change of a
+#: float32 weight, relative to its size.
 _SMALL_RATE, _RESOLUTION = 1e-6, 1e-7
 
 #: The number of epochs in which a loss should converge from any initial weights; the default, as in scikit-learn.
@@ -253,10 +254,12 @@ def warn_of(outcome: Outcome, fit: Fit, estimator: OrtGradientEstimator) -> None
         )
         warn(message, ConvergenceWarning)
     elif _stays(fit):
+        of_default = state.learning_rate < _SMALL_RATE
+        scale = "; the default is 0.001" if of_default else f" in proportion to the weights, up to {_largest(fit):.3g}"
         warn(
             f"The weights changed by less than {_RESOLUTION:g} of their size in {state.epoch - state.first_epoch} "
-            f"epochs, the resolution of float32, at learning rate {state.learning_rate:.3g}. Raise learning_rate; the "
-            "default is 0.001."
+            f"epochs, the resolution of float32, at learning rate {state.learning_rate:.3g}. Raise "
+            f"learning_rate{scale}."
         )
     if outcome.interrupt is not None:
         kept = "" if rise is not None else f"; the estimator has the weights {_kept(state)}"
@@ -271,15 +274,24 @@ def warn_of(outcome: Outcome, fit: Fit, estimator: OrtGradientEstimator) -> None
 
 
 def _stays(fit: Fit) -> bool:
-    """Whether a small learning rate left all weights as they were; at a minimum, they stay at any learning rate."""
+    """Whether a learning rate that is small beside the weights left all of them as they were.
+
+    At a minimum, they stay at any learning rate.
+    """
     state = fit.state
     several = state.epoch - state.first_epoch > 1  # a single epoch at such a rate is a fit that changes nothing
-    if fit.settings.optimizer is None or not 0 < state.learning_rate < _SMALL_RATE or not several:
+    small = _SMALL_RATE * max(1.0, _largest(fit))
+    if fit.settings.optimizer is None or not 0 < state.learning_rate < small or not several:
         return False
     pairs = [(state.so_far()[name], w) for name, w in fit.start.items()]
     return all(
         np.max(np.abs(new - old), initial=0) <= _RESOLUTION * np.max(np.abs(old), initial=0) for new, old in pairs
     )
+
+
+def _largest(fit: Fit) -> float:
+    """Return the largest magnitude of a weight before the fit."""
+    return max((float(np.max(np.abs(w), initial=0)) for w in fit.start.values()), default=0.0)
 
 
 def _kept(state: TrainingState) -> str:

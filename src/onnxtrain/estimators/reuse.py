@@ -9,9 +9,10 @@ rest of the graph did not.
 from __future__ import annotations
 
 import copy
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from sklearn.tree import DecisionTreeClassifier
 from onnxtrain import graph
 from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.convert import Binding, Conversion, compare, convert, registered_converters
-from onnxtrain.convert.additions.calibration import is_decided_by_rounding
+from onnxtrain.convert.additions.calibration import BY_SIGMOID, is_decided_by_rounding, is_steep
 from onnxtrain.convert.check import without_remedy
 from onnxtrain.convert.custom import CONVERTERS
 from onnxtrain.convert.learned import get, inside
@@ -63,10 +64,6 @@ _RECORDS = frozenset(
 _VISIBLE = 1e-5
 
 _IN_FLOAT64 = "float32 has too few digits for what it computes. Set dtype='float64'."
-_BY_SIGMOID = (
-    "The steps of its isotonic calibration are so steep that the last digits of the scores decide. Use "
-    "CalibratedClassifierCV(method='sigmoid')."
-)
 
 #: Classifiers whose leaves hold the probabilities of all classes.
 _TREES = (RandomForestClassifier, ExtraTreesClassifier, DecisionTreeClassifier)
@@ -258,15 +255,23 @@ def as_source(estimator: Estimator, X: Features, reading: Reading) -> Source:
     try:
         _compare(estimator, filled, X, answers)
     except ConversionError as e:
-        steep = is_decided_by_rounding(estimator)
-        if steep or (reading.dtype == "float32" and _agrees_in_float64(estimator, conversion, X, reading)):
-            remedy = _BY_SIGMOID if steep else _IN_FLOAT64
+        in_float64 = partial(_agrees_in_float64, estimator, conversion, X, reading)
+        if remedy := _remedy_of_digits(estimator, reading, in_float64):
             raise ConversionError(without_remedy(e, estimator) + remedy) from e.__cause__
         raise
     if parts is not None:
         new = _Template.of(conversion, filled, parts, estimator)
         TEMPLATES.keep(key, new if known is None else known.followed_by(new))
     return Source(filled, estimator, conversion.bindings, answers=answers)
+
+
+def _remedy_of_digits(estimator: Estimator, reading: Reading, agrees_in_float64: Callable[[], bool]) -> str:
+    """Return the remedy for a graph that differs because it computes with fewer digits; empty for other causes."""
+    if is_decided_by_rounding(estimator):
+        return BY_SIGMOID
+    if reading.dtype == "float32" and agrees_in_float64():
+        return _IN_FLOAT64
+    return BY_SIGMOID if is_steep(estimator) else ""
 
 
 @contextmanager

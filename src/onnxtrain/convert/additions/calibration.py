@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,17 +48,35 @@ def isotonic(op: Nodes, estimator: Any, x: ir.Value) -> ir.Value:
 #: The least difference of two thresholds, relative to the largest, between which rounding does not decide.
 _LEAST_DIFFERENCE = 1e-9
 
+#: The slope above which the floor of zero probabilities in leaves, 5e-7, changes the fifth digit of a probability.
+_STEEP = 20.0
+
+#: The remedy for steps that magnify the last digits.
+BY_SIGMOID = (
+    "The steps of its isotonic calibration are so steep that the last digits of the scores decide. Use "
+    "CalibratedClassifierCV(method='sigmoid')."
+)
+
 
 def is_decided_by_rounding(estimator: Any) -> bool:
     """Whether a classifier is calibrated by steps so steep that the last digits of its scores decide."""
-    thresholds = [
-        found.X_thresholds_
-        for outer in inside(estimator)
-        if isinstance(outer, CalibratedClassifierCV)
-        for found in inside(outer)
-        if isinstance(found, IsotonicRegression)
-    ]
-    return any(len(x) > 1 and np.diff(x).min() < _LEAST_DIFFERENCE * np.abs(x).max() for x in thresholds)
+    thresholds = (found.X_thresholds_ for found in _calibrators(estimator))
+    return any(np.diff(x).min() < _LEAST_DIFFERENCE * np.abs(x).max() for x in thresholds)
+
+
+def is_steep(estimator: Any) -> bool:
+    """Whether isotonic calibration magnifies the difference between a zero probability and its floor visibly."""
+    slopes = (np.diff(found.y_thresholds_) / np.diff(found.X_thresholds_) for found in _calibrators(estimator))
+    return any(slope.max() > _STEEP for slope in slopes)
+
+
+def _calibrators(estimator: Any) -> Iterator[IsotonicRegression]:
+    """Yield the isotonic regressions of calibrated classifiers that have a step."""
+    for outer in inside(estimator):
+        if isinstance(outer, CalibratedClassifierCV):
+            for found in inside(outer):
+                if isinstance(found, IsotonicRegression) and len(found.X_thresholds_) > 1:
+                    yield found
 
 
 def _calibrated(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
