@@ -230,6 +230,7 @@ def test_one_column_between_0_and_1_may_be_either():
     np.testing.assert_allclose(fitted.losses(SHARES, TWO), minus_log(p, TWO), rtol=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore:Liblinear failed to converge")
 def test_an_estimator_with_a_decision_function_alone_has_scores():
     model = LinearSVC(multi_class="crammer_singer", C=0.01, random_state=0).fit(SHARES, THREE)
     model.coef_ = np.abs(model.coef_)
