@@ -2404,6 +2404,8 @@ class Failing(LinearRegression):
 
 TARGET_INSIDE = pd.DataFrame(X).rename(columns=str).assign(target=y)
 TOWNS = pd.DataFrame({"town": ["Bern", None] * 10})
+DAYS = pd.DataFrame({"day": ["2020-01-05", None] * 10})
+MONTHS = make_pipeline(FunctionTransformer(lambda X: X.apply(lambda day: pd.to_datetime(day).dt.month)), Ridge())
 BAGGED = BaggingRegressor(R(max_iter=0), n_estimators=2)
 CALIBRATED = CalibratedClassifierCV(C(max_iter=0), cv=2)
 
@@ -2560,6 +2562,11 @@ THIRD_HOUR = [
         lambda _: C(make_pipeline(OrdinalEncoder(), LogisticRegression())).fit(TOWNS, [0, 1] * 10),
         DataError,
         "contains NaN in 'town'. Fill missing texts, for example X.fillna({'town': 'missing'}), and missing numbers by",
+    ),
+    (
+        lambda _: R(MONTHS).fit(DAYS, range(20)),
+        DataError,
+        "contains NaN in 'day'. Fill missing dates by one of the column, X.fillna({'day': '2020-01-05'}), put an imputer",
     ),
 ]
 

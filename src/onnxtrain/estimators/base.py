@@ -275,7 +275,8 @@ class OrtGradientEstimator(_TakesCallbacks, SetsItsParameters, BaseEstimator, me
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             The targets. For multilabel targets, an indicator matrix, which may be sparse.
         sample_weight : array-like of shape (n_samples,), optional
-            Weights of the rows, not negative. A row of weight zero is ignored.
+            Weights of the rows, not negative. A row of weight zero is ignored. In an unfitted pipeline, each step that
+            accepts weights is fitted with them, such as ``StandardScaler``. A fitted pipeline stays as it is.
         X_val, y_val, sample_weight_val : array-like, optional
             The validation set. Its loss is computed after each epoch. The weights of the best epoch are kept, and
             training stops as with ``early_stopping``, but no rows of X are held out.

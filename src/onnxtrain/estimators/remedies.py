@@ -56,6 +56,13 @@ _FOR_MISSING_TEXTS = (
     "pipeline. Its file then contains the imputer."
 )
 
+_FOR_MISSING_DATES = (
+    ". Fill missing dates by one of the column, X.fillna({{{!r}: {!r}}}), put an imputer behind the step that reads "
+    "them, or leave these rows out."
+)
+#: The beginning of a date in a string, such as 2016-07-02 or 1/31/2002.
+_DATE = re.compile(r"\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})\b")
+
 _FOR_NO_VALUE = (
     ". It has no value at all. Fill it, X.fillna({{{0!r}: 0.0}}).astype({{{0!r}: float}}), or pass a model with an "
     "imputer, make_pipeline(SimpleImputer(), model), and X.astype({{{0!r}: float}})."
@@ -373,6 +380,8 @@ def _for_gaps(X: Any, columns: list[Any], *, by_column: bool) -> str:
     known = X[texts[0]].dropna()
     if not len(known):
         return _FOR_NO_VALUE.format(texts[0])
+    if isinstance(first := known.iloc[0], str) and _DATE.match(first):
+        return _FOR_MISSING_DATES.format(texts[0], first)
     return (_FOR_MISSING_TRUTHS if known.map(type).eq(bool).all() else _FOR_MISSING_TEXTS).format(texts[0])
 
 

@@ -285,7 +285,7 @@ def _targets_checked_on_error(estimator: OrtGradientEstimator, y: ArrayLike) -> 
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the error of the fit is raised, if not that of the targets
             targets = estimator._new_targets(y, positional=False)
-            labels = targets.check(np.asarray(y) if isinstance(y, (list, tuple)) else y)
+            labels = targets.check(y if hasattr(y, "shape") else np.asarray(y))
             if "one class" in str(e):
                 targets.n_outputs(labels)
             if estimator._classifies and labels.ndim == 2 and np.all(labels.sum(axis=1) == 1):
