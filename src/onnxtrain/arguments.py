@@ -516,6 +516,8 @@ def _wrong_call(owner: object, method: str, signature: _Signature, n_given: int,
         return f"{name} takes no arguments, got {n_given}."
     positional = ", ".join(signature.names[: signature.n_positional])
     remedy = "Pass the others by name." if len(signature.names) > signature.n_positional else "It takes no others."
+    if "X_val" in signature.names:
+        remedy = "Pass the others by name, a validation set as X_val=..., y_val=..."
     remedy = "Use score(X, y) to compare predictions with y." if method.startswith("predict") else remedy
     return f"{name} takes only {positional} by position, got {n_given} arguments. {remedy}"
 

@@ -1149,3 +1149,22 @@ def test_xgboost_of_two_outputs_names_the_remedy_that_works():
     several = MultiOutputRegressor(estimator).fit(rows, rows[:, :2])
     model = OrtGradientRegressor(several, solver="sgd", learning_rate=1e-30, max_iter=1).fit(rows, rows[:, :2])
     np.testing.assert_allclose(model.predict(rows), several.predict(rows), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.filterwarnings("ignore:X does not have valid feature names:UserWarning")
+@pytest.mark.parametrize(
+    "library, name, params, meant",
+    [
+        ("xgboost", "XGBRegressor", {"objective": "count:poisson"}, "loss='poisson'"),
+        ("xgboost", "XGBRegressor", {"objective": "reg:quantileerror", "quantile_alpha": 0.9}, "{'q': 0.9}"),
+        ("lightgbm", "LGBMRegressor", {"objective": "poisson"}, "loss='poisson'"),
+        ("lightgbm", "LGBMRegressor", {"objective": "quantile", "alpha": 0.9}, "{'q': 0.9}"),
+    ],
+)
+def test_an_objective_that_is_not_trained_is_warned_of(library, name, params, meant):
+    kind = getattr(pytest.importorskip(library, reason=f"{library} is not installed"), name)
+    pytest.importorskip("onnxmltools", reason=f"onnxmltools is not installed: nothing exports {library}")
+    extra = {"verbose": -1} if library == "lightgbm" else {}
+    model = kind(n_estimators=3, n_jobs=1, **params, **extra).fit(X, np.exp(SIZE))
+    with pytest.warns(UserWarning, match=f"{name} minimizes the loss '.*', but training minimizes .*{meant} to go on"):
+        OrtGradientRegressor(model, max_iter=1).fit(X, np.exp(SIZE))

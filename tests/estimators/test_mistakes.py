@@ -3736,9 +3736,70 @@ NINTH_HOUR = [
     ),
 ]
 
+TENTH_HOUR = [
+    (
+        lambda _: R().fit(X[:99], y[:99], X[99:], y[99:]),
+        ArgumentTypeError,
+        "got 4 arguments. Pass the others by name, a validation set as X_val=..., y_val=...",
+    ),
+    (
+        lambda _: R("models\new.onnx").fit(X, y),
+        ModelError,
+        r"A backslash and a letter became one character. Pass r'models\new.onnx', with an r before the quote.",
+    ),
+    (
+        lambda _: C().fit(IRIS, [0, "1"] * 75),
+        DataError,
+        "Labels must be all numbers or all strings, got int, str. Pass numpy.asarray(y).astype(str).",
+    ),
+    (
+        lambda _: R().fit(FOREIGN),
+        DataError,
+        "fit(X, y). X is a DMatrix of xgboost. Pass the arrays of which it was made.",
+    ),
+    (
+        lambda _: C(OF_TOKENS, pad={"input_ids": "[PAD]"}).fit(
+            {"input_ids": SEQUENCES, "attention_mask": SEQUENCES}, [0, 1] * 10
+        ),
+        ParameterError,
+        "got {'input_ids': '[PAD]'}. For the token of a tokenizer, pass its id, tokenizer.pad_token_id.",
+    ),
+    (
+        lambda _: R(weights_to_train=["coefintercept"]).fit(X, y),
+        WeightError,
+        "A comma is missing between 'coef' and 'intercept'.",
+    ),
+    (
+        lambda _: R(device="cuda:0,1").fit(X, y),
+        DeviceError,
+        "A fit uses one device. To use several GPUs, run one fit on each: device='cuda:0', device='cuda:1'.",
+    ),
+    (
+        lambda _: R(dtype="int8").fit(X, y),
+        ParameterError,
+        "pass one that onnxruntime.quantization.quantize_static wrote",
+    ),
+    (
+        lambda _: R().fit([RENT, RENT], RENT),
+        DataError,
+        "X has 2 rows, y has 20. X seems to be a list of columns. Pass numpy.column_stack(X).",
+    ),
+    (
+        lambda _: R().fit([TABLE.area, TABLE.area], RENT),
+        DataError,
+        "X seems to be a list of columns. Pass pandas.concat(X, axis=1).",
+    ),
+    (
+        lambda _: R(LINE).predict(X),
+        NotFittedError,
+        "Call fit(X, y). To predict with an ONNX model that is not to be trained, set max_iter=0, or run it with onnx",
+    ),
+]
+
 ALL_CALLS = [
     *(CALLS + MORE_CALLS + LAST_CALLS + FURTHER_CALLS + OTHER_KINDS),
     *(SECOND_HOUR + THIRD_HOUR + FOURTH_HOUR + FIFTH_HOUR + SIXTH_HOUR + SEVENTH_HOUR + EIGHTH_HOUR + NINTH_HOUR),
+    *TENTH_HOUR,
 ]
 
 
@@ -4361,3 +4422,10 @@ def test_texts_for_an_input_of_strings_as_the_message_passes_them(shape):
 def test_the_influence_of_columns_on_trees():
     importances = permutation_importance(TREE, X, y, n_repeats=1, random_state=0).importances_mean
     assert importances.argmax() == 8  # the logarithm of serum triglycerides
+
+
+def test_a_file_with_the_name_of_a_pickle(fitted, tmp_path):
+    path = tmp_path / "model.pkl"
+    with pytest.warns(UserWarning, match=r"which pickle and joblib cannot read. Read it with onnxtrain.load"):
+        onnxtrain.save(fitted, path)
+    assert (onnxtrain.load(path).predict(X) == fitted.predict(X)).all()

@@ -115,7 +115,8 @@ def as_padding(pad: Mapping[str, float] | None, types: Mapping[str, str]) -> dic
         if dtype.kind in "OSU":
             raise ParameterError(f"pad contains {name!r}, an input of strings, but rows are padded with a number.")
         if not isinstance(fill, Real):
-            raise ParameterError(f"The values of pad must be numbers, got {{{name!r}: {fill!r}}}.{unquoted(fill)}")
+            remedy = unquoted(fill) or " For the token of a tokenizer, pass its id, tokenizer.pad_token_id."
+            raise ParameterError(f"The values of pad must be numbers, got {{{name!r}: {fill!r}}}.{remedy}")
         if name in ATTENTION_MASKS and fill:
             raise ParameterError(
                 f"pad={{{name!r}: {fill!r}}} lets padding count. Leave it out: masks are padded with 0."

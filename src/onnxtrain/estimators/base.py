@@ -89,6 +89,12 @@ if TYPE_CHECKING:
     from onnxtrain.optim import Optimizer, Schedule
     from onnxtrain.training.state import Listener, TrainingState
 
+_NOT_FITTED = (
+    "This %(name)s instance is not fitted yet. Call fit(X, y). To predict with an ONNX model that is not to be "
+    "trained, set max_iter=0, or run it with onnxruntime.InferenceSession. A file of onnxtrain.save is read by "
+    "onnxtrain.load."
+)
+
 #: Attributes that ``fit`` sets.
 _LEARNED = frozenset(
     """
@@ -385,9 +391,15 @@ class OrtGradientEstimator(_TakesCallbacks, SetsItsParameters, BaseEstimator, me
     def _model(self) -> TrainedModel:
         """The trained model, on the device and with the number of threads that the parameters name now."""
         if not self.__sklearn_is_fitted__():  # the check takes a tenth of a small prediction
-            check_is_fitted(self)
+            self._check_fitted()
         self._trained = self._trained.on(self.device, self.n_threads)
         return self._trained
+
+    def _check_fitted(self) -> None:
+        """Raise scikit-learn's NotFittedError; for an ONNX model, the message says how to predict with it as it is."""
+        if is_onnx(self.estimator):
+            check_is_fitted(self, msg=_NOT_FITTED)
+        check_is_fitted(self)
 
     def __getattr__(self, name: str) -> Any:
         """Raise an AttributeError with a hint; Python calls this method for missing attributes."""

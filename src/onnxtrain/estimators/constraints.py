@@ -215,7 +215,8 @@ _INSTEAD = {
     "class_axis": "Pass the index of the axis of the classes, or None.",
     "batch_size": "For all rows in one step, set batch_size=len(X) or solver='lbfgs'.",
     "clip_norm": "Pass the largest norm of all gradients together, such as 1.0, or None to disable clipping.",
-    "dtype": "Pass a string, dtype='float64' for numpy.float64. Half precision is 'float16' or 'bfloat16'.",
+    "dtype": "Pass a string, dtype='float64' for numpy.float64. Half precision is 'float16' or 'bfloat16'. "
+    "Integers are those of a model: pass one that onnxruntime.quantization.quantize_static wrote.",
     "average": "True is a mean over the epochs; 0.99 is the decay of an exponential moving average.",
     "batch_axis": "Pass a mapping from input names to the axis of the rows: batch_axis={'state': 1}.",
     "class_weight": "Pass the weights of labels as a dictionary: class_weight={'rare': 10, 'common': 1}, or "

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.arguments import names_its_arguments
 from onnxtrain.errors import DataError
@@ -143,7 +142,7 @@ class EvaluableEstimator(OrtGradientEstimator):
         self, X: ArrayLike | Parts, y: ArrayLike | None, sample_weight: ArrayLike | None
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         """Return the targets that count, their predictions and their weights, concatenated over all parts."""
-        check_is_fitted(self)
+        self._check_fitted()
         found = []
         for part in deferred.fit_data.labelled(X, y, sample_weight):
             deferred.validation.check_even(part.y)

@@ -36,7 +36,13 @@ from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Frame
 from onnxtrain.estimators.settings import floats_of
 from onnxtrain.estimators.targets import is_positional
 from onnxtrain.estimators.trained import TrainedModel
-from onnxtrain.estimators.validation import NO_WEIGHT, check_known, check_sample_weight, warn_of_other_order
+from onnxtrain.estimators.validation import (
+    NO_WEIGHT,
+    check_known,
+    check_one_type,
+    check_sample_weight,
+    warn_of_other_order,
+)
 from onnxtrain.rows.lazy import in_memory, is_plain
 from onnxtrain.rows.parts import Part, Parts, as_parts, with_rows
 from onnxtrain.training.data import TrainingData
@@ -513,6 +519,8 @@ _ROWS = (Mapping, Sequence)
 def _call_for(X: object, method: str) -> str:
     """Return how to pass y to a method, for a message."""
     call = f"{method}(X, y)"
+    if library := library_of(type(X)):
+        return f"{call}. X is a {type(X).__name__} of {library}. Pass the arrays of which it was made"
     if isinstance(X, (str, os.PathLike)):
         return f"{call}. Read {os.fspath(X)!r:.80} first, for example with pandas.read_csv"
     if isinstance(X, Mapping) and {"data", "target"} <= set(X):
@@ -543,6 +551,8 @@ def check_labelled(estimator: OrtGradientEstimator, X: Any, y: ArrayLike | None,
         raise DataError(
             f"This {name} estimator requires y to be passed, but the target y is None: {_call_for(X, method)}."
         )
+    if estimator._classifies:
+        check_one_type(y)
     if type(y).__module__.startswith("pandas.") and not hasattr(y, "__array__"):  # a GroupBy or a Rolling
         raise DataError(
             f"y must be an array or a column, got a {type(y).__name__} of pandas. Pass the column of which it was "

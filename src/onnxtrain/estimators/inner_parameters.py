@@ -25,11 +25,11 @@ from sklearn.linear_model import (
 )
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 
-from onnxtrain.convert.learned import inside, predictor_of
+from onnxtrain.convert.learned import inside, library_of, predictor_of
 from onnxtrain.errors import warn
 from onnxtrain.estimators.constraints import is_set
 from onnxtrain.estimators.reports import is_part_of_more
-from onnxtrain.losses.table import LOSSES, loss_kind
+from onnxtrain.losses.table import LOSSES, loss_kind, our_name
 
 if TYPE_CHECKING:
     from onnxtrain.estimators.base import OrtGradientEstimator
@@ -85,11 +85,14 @@ def _on_penalty(estimator: OrtGradientEstimator, last: Any) -> Iterator[str]:
 
 def _on_loss(estimator: OrtGradientEstimator, last: Any) -> Iterator[str]:
     loss: Any = getattr(last, "loss", None) if _is_chosen(last, "loss") else _LOSSES.get(type(last))
+    if library_of(type(last)) and isinstance(objective := getattr(last, "objective", None), str):
+        loss = our_name(objective)
     task = "classification" if estimator._classifies else "regression"
     if loss not in LOSSES or is_set(estimator, "loss") or loss_kind(loss) != task:
         return
     if LOSSES[loss] is not LOSSES[str(estimator.loss)]:
-        levels = (getattr(last, name, None) for name in ("quantile", "alpha") if loss == "quantile")
+        params = last.get_params() if loss == "quantile" else {}
+        levels = (params.get(name) for name in ("quantile", "alpha", "quantile_alpha"))
         level = next((f", loss_params={{'q': {q!r}}}" for q in levels if q is not None), "")
         yield (
             f"{type(last).__name__} minimizes the loss {loss!r}, but training minimizes loss={estimator.loss!r}, the "

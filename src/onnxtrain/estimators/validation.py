@@ -207,6 +207,16 @@ def _is_missing(value: Any) -> bool:
     return bool(value != value) if isinstance(value, Real) else type(value).__name__ in _MAY_BE_MISSING
 
 
+def check_one_type(labels: Any) -> None:
+    """Raise a DataError if a list of labels mixes strings and numbers: an array of them has strings only."""
+    types = {type(label).__name__ for label in labels} if isinstance(labels, (list, tuple)) else set()
+    if "str" in types and types - {"str", "str_"}:
+        raise DataError(
+            f"Labels must be all numbers or all strings, got {', '.join(sorted(types))}. Pass "
+            "numpy.asarray(y).astype(str)."
+        )
+
+
 def warn_of_other_order(X: Any, values: Any, name: str) -> None:
     """Warn if the index of a column has the labels of the index of X in another order."""
     if isinstance(X, type) or not hasattr(X, "iloc") or not hasattr(values, "iloc") or len(X) != len(values):
@@ -276,6 +286,9 @@ def _remedy_of_lengths(X: Any, y: Any, name: str) -> str:
     if isinstance(X, (list, tuple)) and X and len(_shape(X[0])) == 2 and sum(map(len, X)) == targets[0]:
         join = "pandas.concat(X)" if is_frame(X[0]) else "numpy.concatenate(X)"
         return f"X is a list of {type(X[0]).__name__}s. Pass {join}, or rows in parts, see onnxtrain.rows."
+    if isinstance(X, (list, tuple)) and X and all(tuple(_shape(column)) == (targets[0],) for column in X):
+        joined = "pandas.concat(X, axis=1)" if hasattr(X[0], "iloc") else "numpy.column_stack(X)"
+        return f"X seems to be a list of columns. Pass {joined}."
     if hasattr(X, "iloc") and not is_frame(X):
         return (
             "X is a column. A row of a frame is frame.iloc[[0]], a column frame[['name']], with two pairs of brackets."

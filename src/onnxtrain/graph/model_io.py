@@ -135,9 +135,16 @@ def _bytes_of_file(path: str | os.PathLike[str]) -> bytes:
         raise ModelError(f"The file {os.fspath(path)!r} cannot be read: {e.strerror}.") from e
 
 
+#: The characters that a backslash and a letter become in a string that is not raw, as in a path on Windows.
+_ESCAPES = dict(zip("\a\b\f\n\r\t\v", (r"\a", r"\b", r"\f", r"\n", r"\r", r"\t", r"\v"), strict=True))
+
+
 def _not_a_path(path: str | os.PathLike[str]) -> str:
     """Return advice about a string that is not a path, for the end of a message."""
     text = os.fspath(path)
+    raw = "".join(_ESCAPES.get(c, c) for c in text)
+    if raw != text and text.lower().endswith(".onnx"):
+        return f" A backslash and a letter became one character. Pass r'{raw}', with an r before the quote."
     if text.startswith("~"):
         return f" ~ is not expanded. Use os.path.expanduser({text!r})."
     if os.path.isfile(turned := text.replace("\\", "/")):

@@ -196,6 +196,18 @@ def find_loss(
     return entry
 
 
+def our_name(name: str) -> str | None:
+    """Return our name for a loss that another library calls `name`, or None.
+
+    Examples
+    --------
+    >>> our_name("count:poisson"), our_name("MSELoss"), our_name("rank:pairwise")
+    ('poisson', 'squared_error', None)
+    """
+    known = {ours.replace("_", ""): ours for ours in LOSSES} | SYNONYMS
+    return known.get("".join(filter(str.isalnum, name.casefold())))
+
+
 #: Libraries whose losses compute with arrays of their own.
 _LIBRARIES = ("jax", "keras", "mlx", "optax", "pandas", "sklearn", "tensorflow", "torch", "xgboost")
 
@@ -208,8 +220,7 @@ def _check_library(loss: object) -> None:
         return
     name = getattr(loss, "__name__", type(loss).__name__)
     shown = f"{loss!r:.80}" if name == type(loss).__name__ and repr(loss)[0] != "<" else name
-    known = {ours.replace("_", ""): ours for ours in LOSSES} | SYNONYMS
-    ours = known.get("".join(filter(str.isalnum, name.casefold())))
+    ours = our_name(name)
     example = "loss=lambda op, y_true, y_pred: abs(y_true - y_pred)"
     remedy = f"Write it as a function of the graph, such as {example}." if ours is None else f"Pass loss={ours!r}."
     raise LossError(f"loss must be a name or a function of (op, y_true, y_pred), got {shown} of {library}. {remedy}")

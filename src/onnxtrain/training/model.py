@@ -589,7 +589,10 @@ def _fitting(names: Sequence[str], word: str, what: str) -> list[str]:
         elif inside and any(inside in name for name in names):  # as PEFT takes it, or a regular expression
             pattern = word.replace(plain, f"*{inside}*")
             meant = f"The pattern {pattern!r} matches {sum(inside in name for name in names)}. "
-        hint = did_you_mean(plain, [*names, *steps])
+        known = [*names, *steps]
+        first = next((name for name in known if plain.removeprefix(name) in known), None)
+        meant = f"A comma is missing between {first!r} and {plain.removeprefix(first)!r}. " if first else meant
+        hint = did_you_mean(plain, known)
         if WEIGHT in names:
             meant += "The new head replaced the last layer: for its weights, set weights_to_train='head'. "
             hint = hint[hint.index("Known") :]
