@@ -14,6 +14,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import random
 import statistics
 import sys
 import textwrap
@@ -127,7 +128,7 @@ def timed(f: Callable[[], object]) -> float:
 def interleave(
     makers: Mapping[str, Callable[[], Run]], rounds: int, seconds: float = 0.0
 ) -> tuple[dict[str, list[float]], dict[str, str]]:
-    """Run contenders in turn.
+    """Run contenders in turn, in an order that changes from round to round.
 
     Parameters
     ----------
@@ -154,9 +155,11 @@ def interleave(
         run()  # warm up: imports, thread pools, first allocations
     figures: dict[str, list[float]] = {name: [] for name in runs}
     start, done = time.perf_counter(), 0
+    order, shuffle = list(runs), random.Random(0).shuffle
     while done < rounds or time.perf_counter() < start + seconds:
-        for name, run in runs.items():
-            figures[name].append(run())
+        shuffle(order)  # what a contender leaves behind, in caches and threads, is not always left to the same one
+        for name in order:
+            figures[name].append(runs[name]())
         done += 1
     return figures, missing
 
