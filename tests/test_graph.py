@@ -254,3 +254,13 @@ def test_bodies_in_bodies_deeper_than_python_calls():
     for call in (onnx_derivative, add_loss_output):
         with pytest.raises(ModelError, match="cannot be read"):
             call(onx)
+
+
+def test_an_axis_that_was_reshaped_is_a_constant_for_inference():
+    """As torch.onnx.export(dynamo=True, optimize=False) writes the axis of a maximum, with the default of allowzero."""
+    code = """<ir_version: 10, opset_import: ["" : 21]> g (float[n, 2, 3] X) => (float Y) {
+        one = Constant<value_int = 1>() shape = Constant<value_ints = [-1]>()
+        axis = Reshape<allowzero = 0>(one, shape) M = ReduceMax<keepdims = 0>(X, axis) Y = Tanh(M) }"""
+    model = graph.load(onnx.parser.parse_model(code))
+    found = next(node.outputs[0] for node in model.graph if node.op_type == "ReduceMax")
+    assert graph.rank(found) == 2

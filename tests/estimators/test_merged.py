@@ -9,8 +9,9 @@ import onnx.numpy_helper
 import pytest
 
 from onnxtrain import OrtGradientRegressor
+from onnxtrain.convert.export_warnings import remedy_of_faulty_file
 from onnxtrain.convert.padding import padding_rows
-from onnxtrain.errors import ModelError, WeightError
+from onnxtrain.errors import ConvergenceError, ModelError, WeightError
 from onnxtrain.runtime.session import run
 
 #: The warning of weights with short names, as in most networks here; a module may have such names for its buffers.
@@ -537,6 +538,11 @@ FIXED = {
 #: Positions of a transformer, (8, 3).
 SINES = np.sin(np.arange(8)[:, None] * np.array([1, 0.3, 0.1]) + np.array([0, 0, np.pi / 2]))
 
+#: Two linear layers of rows of three axes.
+DENSE = """A = MatMul(X, "onnx::MatMul_5") B = Add("f.bias", A) C = Tanh(B) D = MatMul(C, "onnx::MatMul_7")
+    Y = Add("g.bias", D)"""
+IN_DENSE = {"A": "/f/MatMul", "B": "/f/Add", "C": "/Tanh", "D": "/g/MatMul", "Y": "/g/Add"}
+
 #: Files of PyTorch's exporter that lack what PyTorch trains, and what the warning says.
 LACKING = {
     "a scalar": (
@@ -738,6 +744,22 @@ LACKING = {
             **{"f.bias": V[0], "onnx::MatMul_5": U, "onnx::MatMul_6": W},
         ),
         r"computed onnx::MatMul_5\. The file .*dynamo=True, optimize=False\), whose file says so",
+    ),
+    "a product of own code with three axes": (
+        network(
+            'A = MatMul(X, W) B = Tanh(A) Y = Einsum<equation = "bi,kio->bo">(B, "onnx::Einsum_5")',
+            modules={"Y": "/Einsum"},
+            **{"W": W, "onnx::Einsum_5": np.stack([U, V])},
+        ),
+        r"computed onnx::Einsum_5\. The file .*dynamo=True, optimize=False\), whose file says so",
+    ),
+    "a product in a linear layer": (
+        network(DENSE, modules=IN_DENSE, **{"onnx::MatMul_5": W, "onnx::MatMul_7": U, "f.bias": V[0], "g.bias": V[1]}),
+        r"computed onnx::MatMul_7\. The file .*dynamo=True, optimize=False\), whose file says so",
+    ),
+    "a shift and a scale of the inputs": (
+        network("A = Sub(X, t) B = Div(A, c) Y = MatMul(B, W)", t=V[0], c=1 + V[1] ** 2, W=W),
+        r"^t, c shift and scale the inputs .* list them in weights_to_train along with the other weights, or use ",
     ),
     "a copy that has the name of a buffer": (
         network(
@@ -1009,6 +1031,22 @@ def test_transposed_weights_of_linear_layers_are_no_results_of_own_code():
     fitted(network(nodes, modules=modules, **weights))
 
 
+@pytest.mark.filterwarnings("error", "ignore:.*max_iter")
+@pytest.mark.parametrize("code, number", [(DENSE, 6), (DENSE.replace("Tanh(B)", "Concat<axis = 1>(B)"), 7)])
+def test_transposed_weights_are_computed_in_one_step(code, number):
+    weights = {"onnx::MatMul_5": W, f"onnx::MatMul_{number}": U, "f.bias": V[0], "g.bias": V[1]}
+    fitted(network(code.replace("MatMul_7", f"MatMul_{number}"), modules=IN_DENSE, **weights))
+
+
+@pytest.mark.filterwarnings("error", "ignore:.*max_iter", OWN_NAMES)
+@pytest.mark.parametrize("rows, code", [("T", "T = Tanh(A)"), ("X", "")], ids=["of a layer", "of the inputs"])
+def test_shifts_and_scales_are_trained_unless_they_are_one_row_for_the_inputs(rows, code):
+    nodes = f"""one = Constant<value_ints = [1]>() A = MatMul(X, W) {code} R = Unsqueeze({rows}, one) S = Sub(R, t)
+        D = Div(S, c) E = ReduceSum<keepdims = 0>(D, one) F = Add(A, E) Y = MatMul(F, U)"""
+    found = fitted(network(nodes, W=W / 9, U=U / 9, t=V / 9, c=1 + V**2)).weights_
+    assert set(found) == {"W", "U", "t", "c"}
+
+
 @pytest.mark.filterwarnings("error", "ignore:.*max_iter", OWN_NAMES)
 def test_transposed_kernels_of_keras_are_no_products():
     nodes = """s = Constant<value_ints = [-1, 1, 3]>() R = Reshape(X, s) C = Conv(R, "onnx::Conv_3") A = Add(C, "onnx::Add_4")
@@ -1153,4 +1191,20 @@ def test_a_faulty_file_of_pytorch_has_a_remedy():
     with pytest.raises(
         ModelError, match=r"^Add\(.*\) is not valid: .*onnxruntime cannot run them either\. .*dynamo=True"
     ):
+        fitted(onx)
+
+
+def test_a_file_with_a_list_of_tensors_has_a_remedy():
+    onx = network("A = MatMul(X, W) Y = MatMul(A, U)", W=W, U=U)
+    onx.graph.node.add(op_type="SequenceEmpty", output=["list"])
+    assert remedy_of_faulty_file(onx, "requires the number of axes of A").endswith(
+        "Use torch.onnx.export(..., dynamo=True)."
+    )
+    assert not remedy_of_faulty_file(onx, "The model has no weights")
+
+
+def test_a_file_whose_loss_is_nan_has_a_remedy():
+    operations = {"Y": ("", "matmul.default](args = (%A, %p_W))")}
+    onx = of_dynamo("A = Div(X, none) Y = MatMul(A, W)", "W", operations, {"none": ["val_1"]}, none=ZEROS, W=W)
+    with pytest.raises(ConvergenceError, match=r"own output is finite, .*dynamo=True, optimize=False\)\.$"):
         fitted(onx)

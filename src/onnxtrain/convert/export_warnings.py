@@ -15,10 +15,12 @@ from onnxtrain.convert.dynamo import MOVES, RECURRENT, Module, Taken, held_by_mo
 from onnxtrain.convert.fixed_values import are_centers, are_even_steps, are_sines, may_be_constant, may_be_result
 from onnxtrain.convert.keras import WITH_JAX, is_of_keras
 from onnxtrain.convert.likely_buffers import (
+    NUMBERED,
     computed_matrices,
     factors_of_angles,
     factors_of_waves,
     likely_buffers,
+    scales_of_inputs,
     unknown_names,
 )
 from onnxtrain.convert.merged import ambiguous_copies, begins_so, owners_of_copies, separate_copies
@@ -49,8 +51,11 @@ _PART = re.compile(r"(select|slice|getitem|index\w*|narrow|unbind|split\w*|chunk
 #: Names of weights that torch.onnx.export(dynamo=False) computed for operators in which parameters keep their names.
 _FOLDED = re.compile(r"onnx::(BatchNormalization|Conv(Transpose)?|Gemm)_\d+")
 
-#: Names of all values that this exporter computed in advance.
-_COMPUTED = re.compile(r"onnx::\w+_\d+")
+#: The remedy for a file of dynamo=True with a loss of NaN.
+_OPTIMIZED = (
+    "If PyTorch's own output is finite, the exporter's optimizer has changed the model so that it becomes NaN. Use "
+    "torch.onnx.export(..., dynamo=True, optimize=False)."
+)
 
 #: Names of values that this exporter computed to scale and shift the channels of a convolution.
 _SCALED = re.compile(r"onnx::(Add|Mul)_\d+")
@@ -79,7 +84,16 @@ def remedy_of_faulty_file(onx: onnx.ModelProto, error: str) -> str:
         return lost
     if is_of_keras(onx) and "ONNX has no operator" in error:
         return f"The exporter of Keras with TensorFlow kept it, and onnxruntime cannot run it either. {WITH_JAX}"
-    if onx.producer_name != "pytorch" or "ShapeInferenceError" not in error or held_by_module(onx) or folded_from(onx):
+    if onx.producer_name != "pytorch":
+        return ""
+    if held_by_module(onx) or folded_from(onx):
+        return _OPTIMIZED if "before the first step" in error and folded_from(onx) else ""
+    if "requires the number of axes" in error and any(node.op_type == "SequenceEmpty" for node in onx.graph.node):
+        return (
+            "torch.onnx.export(..., dynamo=False) wrote a list of tensors as a sequence, whose shapes are unknown. Use "
+            "torch.onnx.export(..., dynamo=True)."
+        )
+    if "ShapeInferenceError" not in error:
         return ""
     return (
         "torch.onnx.export(..., dynamo=False) writes such nodes for some modules, and onnxruntime cannot run them "
@@ -295,6 +309,13 @@ def _on_buffers(onx: onnx.ModelProto, trained: Collection[str], others: Collecti
             "PyTorch trains them, list them in weights_to_train along with the other weights, or use "
             "torch.onnx.export(..., dynamo=True, optimize=False), whose file says so."
         )
+    shifted = scales_of_inputs(onx)
+    if scales := [x for x in named if x not in trained and x in shifted]:
+        found.append(
+            f"{_some(scales)} shift and scale the inputs like statistics of a dataset, and are not trained. If PyTorch "
+            "trains them, list them in weights_to_train along with the other weights, or use "
+            "torch.onnx.export(..., dynamo=True, optimize=False), whose file says so."
+        )
     return found
 
 
@@ -329,7 +350,7 @@ def _scalars(onx: onnx.ModelProto) -> list[str]:
     two kinds cannot be distinguished, and the result is empty.
     """
     computed = {i.name: i for i in onx.graph.initializer if i.name.startswith("/") or "::" in i.name}
-    plain = all(_COMPUTED.fullmatch(name) and i.data_type in graph.FLOATS for name, i in computed.items())
+    plain = all(NUMBERED.fullmatch(name) and i.data_type in graph.FLOATS for name, i in computed.items())
     return [name for name, i in computed.items() if plain and i.dims in ([], [1])]
 
 

@@ -6,6 +6,8 @@ the place of a value in the graph show that it is probably fixed.
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -24,6 +26,9 @@ _NAMES = re.compile(
     r"projection_matrix|reservoir)|(ema|inv|random|fixed|frozen|avg)_.+|center|embed)(_?\d+)?",
     re.IGNORECASE,
 )
+
+#: Names of the statistics of images in the code of models (pixel_mean, std) and in Keras' Normalization.
+_STATISTIC = re.compile(r".*(normaliz|(mean|std|stddev|dev|deviation|var|variance)s?(_?\d+)?$)", re.IGNORECASE)
 
 #: Names of the parameters of torch.nn, and of intercepts.
 _WEIGHTS = re.compile(r"((in|out|q|k|v)_proj_)?weight(_.*)?|(.*_)?bias(_.*)?|original\d?")
@@ -50,6 +55,14 @@ _VIEWS = (
     "Transpose",
     "Unsqueeze",
 )
+
+#: Names of all values that torch.onnx.export(dynamo=False) computed in advance.
+NUMBERED = re.compile(r"onnx::\w+_\d+")
+
+#: Operators that change no shape, and products of linear layers.
+_OF_ELEMENTS = frozenset({*_ARITHMETIC, "Elu", "Erf", "Gelu", "LayerNormalization", "LeakyRelu", "MatMul", "Relu"}) | {
+    *("Sigmoid", "Softplus", "Tanh")
+}
 
 #: Operators that multiply by a weight.
 _PRODUCTS = ("Mul", "MatMul", "Gemm", "Einsum")
@@ -112,23 +125,37 @@ def computed_matrices(onx: onnx.ModelProto) -> list[str]:
     """Return the matrices of a file of torch.onnx.export(dynamo=False) that the exporter computed for own code.
 
     Own code of a module multiplies by them or adds them, so that they may be 2 w or a transposed buffer. The linear
-    layers of torch.nn take a transposed parameter: they are modules of one product, or add an intercept with a name.
-    Views for broadcasting have more axes.
+    layers of torch.nn take a transposed parameter: they are modules of one product, or add an intercept with a name,
+    and their parameter was computed in one step. Views for broadcasting have an axis of length 1.
     """
     found = _Graph(onx)
     scopes: defaultdict[str, set[str]] = defaultdict(set)
     for node in found.nodes:
         scopes[_scope_of(node)].add(node.op_type)
-    matrices = [i.name for i in onx.graph.initializer if is_computed(i.name) and len(i.dims) == 2 and min(i.dims) > 1]
-    own = {
-        x
-        for node in found.nodes
-        if node.name.startswith("/")
-        and node.op_type in ("Einsum", "MatMul", *_ARITHMETIC)
-        and not (node.op_type == "MatMul" and _is_linear_layer(found, node, scopes[_scope_of(node)]))
-        for x in node.input
-    }
+    matrices = [i.name for i in onx.graph.initializer if is_computed(i.name) and len(i.dims) > 1 and min(i.dims) > 1]
+    steps = _computed_in_steps(found)
+    own: set[str] = set()
+    for node in found.nodes:
+        if node.name.startswith("/") and node.op_type in ("Einsum", "MatMul", *_ARITHMETIC):
+            linear = node.op_type == "MatMul" and _is_linear_layer(found, node, scopes[_scope_of(node)])
+            own.update(steps.intersection(node.input) if linear else node.input)
     return [x for x in matrices if x in own]
+
+
+def _computed_in_steps(found: _Graph) -> set[str]:
+    """Return the initializers that the exporter computed in several steps, such as the transposed product of w and c.
+
+    The exporter numbers all results in the order of the nodes, so that the numbers of intermediate results are missing
+    in the file. Shapes were computed in advance, too, so that only layers between which no shape changes show it.
+    """
+    readers = {x: i for i, node in reversed([*enumerate(found.nodes)]) for x in node.input}
+    read = sorted((int(x.rpartition("_")[2]), x) for x in found.held if NUMBERED.fullmatch(x) and x in readers)
+    steps = set()
+    for (before, earlier), (number, x) in itertools.pairwise(read):
+        between = found.nodes[readers[earlier] : readers[x] + 1]
+        if number == before + 2 and all(node.op_type in _OF_ELEMENTS for node in between):
+            steps.add(x)
+    return steps
 
 
 def _scope_of(node: onnx.NodeProto) -> str:
@@ -180,6 +207,37 @@ def _scales_of_rows(found: _Graph) -> Iterator[str]:
             yield from found.initializers(w)
             yield from found.initializers(shifted[x])
             shifted[node.output[0]] = shifted[x]  # 2 (x - a) / (b - a)
+
+
+def learned_scales(onx: onnx.ModelProto) -> Iterator[str]:
+    """Yield the initializers a and b of (x - a) / b in a file of PyTorch that are no statistics of a dataset.
+
+    Statistics have such names, or they are one row, which shifts or divides the inputs themselves.
+    """
+    found = _Graph(onx)
+    shapes = {i.name: tuple(i.dims) for i in onx.graph.initializer}
+    inputs = set(found.rows)
+    for node in found.nodes:
+        x, w = found.operands(node) or (node.input[0] if node.op_type in _VIEWS and node.input else "", "")
+        if x in inputs:
+            inputs.update(node.output)
+        if node.op_type not in ("Sub", "Div") or not w or node.input[1] != w:
+            continue
+        while w in found.made and found.made[w].op_type in _VIEWS:
+            w = found.made[w].input[0]
+        is_row = max(shapes.get(w, ()), default=1) == math.prod(shapes.get(w, ()))
+        if w in shapes and not is_computed(w) and not is_called_statistic(w) and not (is_row and x in inputs):
+            yield w
+
+
+def is_called_statistic(name: str) -> bool:
+    """Whether a module gives an initializer the name of a statistic."""
+    return _NAMES.fullmatch(name.rpartition(".")[2]) is not None or _STATISTIC.match(name) is not None
+
+
+def scales_of_inputs(onx: onnx.ModelProto) -> set[str]:
+    """Return the initializers of (x - a) / b and (x - a) b, where x is an input, without the names of statistics."""
+    return {x for x in _scales_of_rows(_Graph(onx)) if not is_called_statistic(x)}
 
 
 #: Operators between an input and a scaler in the files of skl2onnx.

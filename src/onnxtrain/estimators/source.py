@@ -108,6 +108,10 @@ class Source:
         said = (*remarks(proto, model.default, model.weights), *remarks_on_keras(proto, model.default))
         return cls(model, original=proto.SerializeToString(), entrance=entrance, remarks=said)
 
+    def remedy_of(self, error: str) -> str:
+        """Return the remedy if the user's file, as its exporter wrote it, raised an error in training; else ""."""
+        return "" if self.original is None else remedy_of_faulty_file(onnx.load_model_from_string(self.original), error)
+
     @property
     def factors(self) -> list[LowRank]:
         """The low-rank factors of weights."""

@@ -140,7 +140,7 @@ def spell_out(graph: onnx.GraphProto, outside: Mapping[str, onnx.TensorProto]) -
     """Make values explicit, in place, that onnx's shape inference misreads.
 
     These are STFT's default of one-sided frequencies, int32 axes of Pad, and nodes of single integers. By such nodes,
-    PyTorch's exporters compute the axes of GroupNorm (Range) and the axis of ``unflatten`` (Mod, Reshape).
+    PyTorch's exporters compute the axes of GroupNorm (Range), the axis of ``unflatten`` (Mod) and of ``max`` (Reshape).
     """
     known = {**outside, **small_constants(graph)}
     for node in list(graph.node):
@@ -157,7 +157,7 @@ def spell_out(graph: onnx.GraphProto, outside: Mapping[str, onnx.TensorProto]) -
 def _compute(node: onnx.NodeProto, known: dict[str, onnx.TensorProto]) -> None:
     """Make a Constant of a node of single integers, in place."""
     xs = [onnx.numpy_helper.to_array(known[x]) for x in node.input]
-    if any(x.size != 1 for x in xs) or node.attribute:
+    if any(x.size != 1 for x in xs) or any(a.i for a in node.attribute):  # allowzero and fmod are 0 by default
         return
     found = _OF_INTEGERS[node.op_type](*(int(x.item()) for x in xs))
     if found and max(map(abs, found)) < 2**31:

@@ -29,7 +29,7 @@ from onnxtrain.convert.fixed_values import (
     are_sines,
     are_slopes,
 )
-from onnxtrain.convert.likely_buffers import of_scalers
+from onnxtrain.convert.likely_buffers import is_called_statistic, learned_scales, of_scalers
 from onnxtrain.convert.tied_weights import folded_from, is_computed
 
 #: The nodes that compute with an initializer, and its operand position.
@@ -46,9 +46,6 @@ class Role(Enum):
 #: The names that torch.onnx.export(dynamo=False) gives to constants and node outputs: onnx::Add_3,
 #: /model/Constant_output_0, 387.
 _RESULT = re.compile(r"/|.*::|\d+$")
-
-#: Names of the statistics of images in the code of models (pixel_mean, std) and in Keras' Normalization.
-_STATISTIC = re.compile(r".*(normaliz|(mean|std|stddev|dev|deviation|var|variance)s?(_?\d+)?$)", re.IGNORECASE)
 
 #: Names of buffers: statistics in PyTorch and Keras; frequencies of rotary embeddings and the zeros of BART in
 #: transformers; Fourier bases of speech models; windows and filters of torchaudio's spectrograms.
@@ -114,7 +111,10 @@ def roles_by_exporter(onx: onnx.ModelProto) -> dict[str, Role]:
     kinds = {name: kind for name in names if (kind := said.get(name, {}).get(KIND))}
     if not kinds:
         scalars = (i.name for i in onx.graph.initializer if i.dims in ([], [1]) and not _RESULT.match(i.name))
-        return dict.fromkeys(made_by_code(onx), Role.BUFFER) | dict.fromkeys(scalars, Role.PARAMETER)
+        scales = [x for x in learned_scales(onx) if not _is_name_of_buffer(x)]
+        fixed = {i.name for i in onx.graph.initializer if i.name in scales and _has_fixed_values(graph.array_of(i))}
+        learned = dict.fromkeys((*scalars, *(x for x in scales if x not in fixed)), Role.PARAMETER)
+        return dict.fromkeys(made_by_code(onx), Role.BUFFER) | learned
     computed = dict.fromkeys(folded_from(onx), Role.PARAMETER) if held_by_module(onx) else {}
     found = {name: _of_kind(kind) for name, kind in kinds.items()}
     return computed | found | dict.fromkeys(made_by_code(onx), Role.BUFFER)
@@ -310,7 +310,7 @@ def _comes_from_initializer(value: ir.Value | None) -> bool:
 
 def _is_statistic(w: ir.Value, uses: Uses) -> bool:
     if any(_normalizes_images(*use) for use in uses):  # learned shifts and scales have other names
-        return any(pattern.match(str(w.name)) for pattern in (_RESULT, _STATISTIC))
+        return _RESULT.match(str(w.name)) is not None or is_called_statistic(str(w.name))
     return all(_is_variance(node) or _is_mean(node, position) for node, position in uses) or any(
         _is_of_folded_normalization(node) for node, _ in uses
     )
@@ -437,6 +437,12 @@ def _is_fixed(w: ir.Value, uses: Uses) -> bool:
     if array.size < 2:
         return False
     return any(all(is_used_so(node) for node, _ in uses) and are_so(array) for is_used_so, are_so in _FIXED)
+
+
+def _has_fixed_values(array: np.ndarray) -> bool:
+    """Whether an array has the values of a mask, a table or a grid, whatever its uses."""
+    array = np.asarray(array).squeeze()
+    return array.size > 1 and any(are_so(array) for _, are_so in _FIXED)
 
 
 def _masks(node: ir.Node) -> bool:
