@@ -9,6 +9,8 @@ from sklearn.compose import TransformedTargetRegressor, make_column_transformer
 from sklearn.datasets import load_diabetes, load_wine
 from sklearn.dummy import DummyRegressor
 from sklearn.ensemble import (
+    AdaBoostClassifier,
+    AdaBoostRegressor,
     BaggingRegressor,
     ExtraTreesClassifier,
     ExtraTreesRegressor,
@@ -25,7 +27,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.linear_model import Ridge
 from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV, cross_val_score
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
-from sklearn.multioutput import MultiOutputRegressor
+from sklearn.multioutput import ClassifierChain, MultiOutputRegressor, RegressorChain
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
@@ -154,6 +156,26 @@ def test_columns_of_targets_and_thresholds_hand_rows_on():
     assert allows_nan(FixedThresholdClassifier(CLASSES))
     assert not allows_nan(MultiOutputRegressor(Ridge()))
     assert not allows_nan(TransformedTargetRegressor())
+
+
+@pytest.mark.parametrize(
+    "model, y",
+    [
+        (AdaBoostRegressor(DecisionTreeRegressor(max_depth=2), n_estimators=2, random_state=0), DIABETES[1]),
+        (RegressorChain(DecisionTreeRegressor(max_depth=2)), np.c_[DIABETES[1], DIABETES[1]]),
+        (AdaBoostClassifier(DecisionTreeClassifier(max_depth=2), n_estimators=2, random_state=0), DIABETES[1] > 100),
+        (ClassifierChain(DecisionTreeClassifier(max_depth=2)), np.c_[DIABETES[1] > 100, DIABETES[1] > 200] * 1),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_trees_in_boosting_and_chains_refuse_nan_as_scikit_learn_does(model, y):
+    ours = OrtGradientRegressor if is_regressor(model) else OrtGradientClassifier
+    X = np.nan_to_num(DIABETES[0])
+    rows = np.where(np.arange(10) == 3, np.nan, X)
+    tuned = ours(model.fit(X, y), max_iter=0).fit(X, y)
+    for predict in (model.predict, tuned.predict):
+        with pytest.raises(ValueError, match="Input X contains NaN"):
+            predict(rows)
 
 
 @pytest.mark.parametrize("value, words", [(np.nan, "Input X contains NaN"), (np.inf, "contains infinity")])

@@ -34,7 +34,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor, make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
-from sklearn.ensemble import BaggingRegressor, IsolationForest, RandomForestRegressor
+from sklearn.ensemble import BaggingRegressor, IsolationForest, RandomForestClassifier, RandomForestRegressor
 from sklearn.exceptions import ConvergenceWarning, InconsistentVersionWarning, NotFittedError
 from sklearn.feature_extraction import DictVectorizer, FeatureHasher
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -2572,6 +2572,21 @@ THIRD_HOUR = [
 
 FOURTH_HOUR = [
     (
+        lambda _: R(make_pipeline(ColumnTransformer([("a", StandardScaler())]), Ridge())).fit(TOWNS, range(20)),
+        ParameterError,
+        "The steps of a ColumnTransformer are tuples of a name, a step and its columns, got tuple of 2. make_pipeline(",
+    ),
+    (
+        lambda _: R(make_pipeline(ColumnTransformer(5), Ridge())).fit(TOWNS, range(20)),
+        ParameterError,
+        "The steps of a ColumnTransformer are tuples of a name, a step and its columns, got int. make_pipeline(...)",
+    ),
+    (
+        lambda _: C(RandomForestClassifier(2).fit(IRIS, 0 * SPECIES)).fit(IRIS, SPECIES),
+        DataError,
+        "RandomForestClassifier was fitted on rows of one class, 0, and has nothing to separate. Fit it on rows of two",
+    ),
+    (
         lambda _: R().fit(pd.DataFrame({"a": ["1,000", "2,500"] * 5}), range(10)),
         DataError,
         "X contains numbers with units or commas as strings in 'a', such as '1,000'. Convert them: X['a'].str.replace('[^0-9.-]",
@@ -2775,7 +2790,7 @@ FOURTH_HOUR = [
     (
         lambda _: R(Pipeline([StandardScaler(), Ridge()])).fit(X, y),
         ParameterError,
-        "are pairs of a name and a step, got",
+        "are tuples of a name and a step, got",
     ),
     (
         lambda _: R(make_pipeline(make_column_transformer((StandardScaler, ["area"])), Ridge())).fit(TABLE, RENT),
@@ -4261,6 +4276,8 @@ def test_a_learning_rate_too_small_for_large_weights_is_warned_of():
 
 
 def test_what_is_meant_is_not_warned_of():
+    scaled = make_pipeline(make_column_transformer((StandardScaler(), ["0", "1"])), Ridge())
+    R(scaled, max_iter=1).fit(TARGET_INSIDE, TARGET_INSIDE["target"])  # a column that the model does not take
     own(lambda op, y, p: op.Max(y - p, 0.0) - 1.0).fit(X, y)
     own(lambda op, y, p: op.Exp(p * 1e-3) - y * p * 1e-3).fit(X, y)  # of counts
     own(lambda op, y, p: y - p).set_params(l2=1.0).fit(X, y)  # the penalty bounds it

@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from scipy.special import logsumexp
+from sklearn.compose import ColumnTransformer
 from sklearn.neighbors import KNeighborsRegressor, RadiusNeighborsRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
@@ -93,10 +94,11 @@ def warn_of_first_rows(model: Any, n_rows: int) -> None:
 _FIRST = 10
 
 
-def warn_of_target_among_columns(X: Any, y: Any) -> None:
-    """Warn of a column of a frame that is y: of the same name and values, or of the same values with fractions."""
+def warn_of_target_among_columns(X: Any, y: Any, model: Any = None) -> None:
+    """Warn of a column that is y and that the model takes: of the same name and values, or with the same fractions."""
     if isinstance(X, type) or not (hasattr(X, "iloc") and hasattr(X, "columns") and X.columns.is_unique):
         return
+    X = _columns_taken(model, X)
     if is_frame(y) and y.columns.is_unique:
         for name in set(y.columns) & set(X.columns):
             warn_of_target_among_columns(X[[name]], y[name])
@@ -113,6 +115,21 @@ def warn_of_target_among_columns(X: Any, y: Any) -> None:
             f"The column {same[0]!r} of X has the values of y, so the model predicts y from itself. Pass X without it: "
             f"X.drop(columns={same[0]!r})."
         )
+
+
+def _columns_taken(model: Any, X: Any) -> Any:
+    """Return the columns of a frame that a pipeline takes by name; X itself if its first step may take others."""
+    model = getattr(model, "regressor", model)  # of a TransformedTargetRegressor
+    first = model.steps[0][1] if isinstance(model, Pipeline) and model.steps else model
+    if not isinstance(first, ColumnTransformer) or first.remainder != "drop":
+        return X
+    if any(len(named) != 3 for named in first.transformers):
+        return X  # its own fit raises the error
+    chosen = [columns for _, step, columns in first.transformers if not (isinstance(step, str) and step == "drop")]
+    chosen = [[columns] if isinstance(columns, str) else columns for columns in chosen]
+    if not all(isinstance(columns, list) and all(isinstance(name, str) for name in columns) for columns in chosen):
+        return X
+    return X[[name for name in X.columns if any(name in columns for columns in chosen)]]
 
 
 def warn_of_lost_names(model: Any, X: Features) -> None:

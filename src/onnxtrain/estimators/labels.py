@@ -87,6 +87,7 @@ class Labels(Targets):
         """Raise a DataError if an estimator takes, or was fitted on, another number of labels per row."""
         name = type(estimator).__name__
         if is_fitted(estimator):
+            _check_two_classes(estimator)
             given = _labels_of(estimator, X, self.n_labels)
             if given != self.n_labels:
                 remedy = "" if given else " If y has one column per class, pass y.argmax(axis=1)."
@@ -320,6 +321,16 @@ def _counts_votes(source: Source) -> bool:
             "also on a fitted estimator, which then predicts the same."
         )
     return not last.break_ties
+
+
+def _check_two_classes(estimator: Estimator) -> None:
+    """Raise a DataError for a classifier that was fitted on rows of a single class."""
+    classes = getattr(estimator, "classes_", None)
+    if isinstance(classes, np.ndarray) and classes.shape == (1,):
+        raise DataError(
+            f"{type(estimator).__name__} was fitted on rows of one class, {classes.tolist()[0]!r}, and has nothing to "
+            "separate. Fit it on rows of two classes or more."
+        )
 
 
 def _with_zeros(rows: Rows, targets: np.ndarray) -> Rows:

@@ -12,7 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 from sklearn.base import BaseEstimator
+from sklearn.ensemble import AdaBoostClassifier, AdaBoostRegressor
 from sklearn.exceptions import NotFittedError
+from sklearn.multioutput import ClassifierChain, RegressorChain
 from sklearn.pipeline import Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
@@ -97,16 +99,22 @@ def takes_sparse(estimator: Model) -> bool:
     return is_onnx(estimator) or get_tags(estimator).input_tags.sparse or is_fitted(estimator)
 
 
+#: Meta-estimators that refuse NaN, whatever they contain.
+_CHECK_ROWS = (AdaBoostClassifier, AdaBoostRegressor, ClassifierChain, RegressorChain)
+
+
 def allows_nan(source: object) -> bool:
     """Whether a model accepts NaN: each step of a pipeline must, up to a step that imputes.
 
-    The tags of meta-estimators do not say so; most pass the rows on unchecked. CatBoost's estimators have no tags.
+    The tags of meta-estimators do not say so; most pass the rows on unchecked, but boosting and chains check them.
+    CatBoost's estimators have no tags.
     """
     if not isinstance(source, BaseEstimator):
         return any(base.__module__.partition(".")[0] == "catboost" for base in type(source).__mro__)
     if not isinstance(source, Pipeline):
-        within = getattr(source, "estimator", getattr(source, "regressor", None))
-        return get_tags(source).input_tags.allow_nan or allows_nan(within)
+        if get_tags(source).input_tags.allow_nan or isinstance(source, _CHECK_ROWS):
+            return get_tags(source).input_tags.allow_nan
+        return allows_nan(getattr(source, "estimator", getattr(source, "regressor", None)))
     for _, step in source.steps:
         if not _is_step(step):
             continue

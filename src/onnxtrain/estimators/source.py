@@ -277,12 +277,15 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
 
 def _check_steps(pipeline: ColumnTransformer | Pipeline) -> None:
     """Raise a ParameterError for a step without a name, or that is a class or a list; also for the steps inside."""
+    of_columns = isinstance(pipeline, ColumnTransformer)
     steps = pipeline.transformers if isinstance(pipeline, ColumnTransformer) else pipeline.steps
-    for named in steps:
-        if not isinstance(named, (tuple, list)) or len(named) < 2:
+    parts = "a name, a step and its columns" if of_columns else "a name and a step"
+    for named in steps if isinstance(steps, (list, tuple)) else [steps]:
+        if not isinstance(named, (tuple, list)) or len(named) != 2 + of_columns:
+            found = type(named).__name__ + (f" of {len(named)}" if isinstance(named, (tuple, list)) else "")
             raise ParameterError(
-                f"The steps of a {type(pipeline).__name__} are pairs of a name and a step, got {type(named).__name__}. "
-                "make_pipeline(...) and make_column_transformer(...) name them."
+                f"The steps of a {type(pipeline).__name__} are tuples of {parts}, got {found}. make_pipeline(...) and "
+                "make_column_transformer(...) name them."
             )
         step = named[1]
         if isinstance(step, type):

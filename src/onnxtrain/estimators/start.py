@@ -115,7 +115,7 @@ def start(
     if not is_onnx(estimator.estimator):
         check_even(y)
     if not is_part_of_more():
-        warn_of_target_among_columns(X, y)
+        warn_of_target_among_columns(X, y, estimator.estimator)
     warn_of_ignored_parameters(estimator)
     X = as_array(X) if hasattr(X, "detach") else X  # a tensor
     if is_onnx(estimator.estimator):
