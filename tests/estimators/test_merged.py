@@ -453,6 +453,26 @@ CASES = {
         ),
         network(READ_BUT_ONE, W=W, U=U),
     ),
+    "dynamo: a view beside its parameter": (
+        of_dynamo(
+            "A = MatMul(X, W) B = Tanh(A) C = Mul(B, unsqueeze) D = Add(C, w) Y = MatMul(D, U)",
+            "W U w",
+            {"C": ("", "mul.Tensor](args = (%B, %unsqueeze))"), "D": ("", "add.Tensor](args = (%C, %p_w))")},
+            {"unsqueeze": ["w", "val_0"]},
+            W=W, U=U, w=V[0], unsqueeze=V[:1],
+        ),
+        network("A = MatMul(X, W) B = Tanh(A) C = Mul(B, w) D = Add(C, w) Y = MatMul(D, U)", W=W, U=U, w=V[0]),
+    ),
+    "dynamo: two views of one parameter": (
+        of_dynamo(
+            "A = MatMul(X, W) B = Tanh(A) C = Mul(B, unsqueeze) D = Add(C, view) Y = MatMul(D, U)",
+            "W U w",
+            {"C": ("", "mul.Tensor](args = (%B, %unsqueeze))"), "D": ("", "add.Tensor](args = (%C, %view))")},
+            {"unsqueeze": ["w", "val_0"], "view": ["w", "val_1"]},
+            W=W, U=U, view=V[:1], unsqueeze=V[0],
+        ),
+        network("A = MatMul(X, W) B = Tanh(A) C = Mul(B, w) D = Add(C, w) Y = MatMul(D, U)", W=W, U=U, w=V[0]),
+    ),
     "a module used often": (
         network(with_intercept(COMPUTED, "i"), modules=dict.fromkeys(MODULES, "/l/MatMul"), val_0=W, i=V[0]),
         network(with_intercept(TIED.replace("m)", "l)"), "i"), l=W, i=V[0]),
@@ -542,6 +562,9 @@ SINES = np.sin(np.arange(8)[:, None] * np.array([1, 0.3, 0.1]) + np.array([0, 0,
 DENSE = """A = MatMul(X, "onnx::MatMul_5") B = Add("f.bias", A) C = Tanh(B) D = MatMul(C, "onnx::MatMul_7")
     Y = Add("g.bias", D)"""
 IN_DENSE = {"A": "/f/MatMul", "B": "/f/Add", "C": "/Tanh", "D": "/g/MatMul", "Y": "/g/Add"}
+
+#: A learned shift and a scale that have the names of statistics, and weights.
+STATISTICS = {"W": W / 9, "U": U / 9, "mean": V[0] / 9, "std": 1 + V[1] ** 2}
 
 #: Files of PyTorch's exporter that lack what PyTorch trains, and what the warning says.
 LACKING = {
@@ -759,7 +782,48 @@ LACKING = {
     ),
     "a shift and a scale of the inputs": (
         network("A = Sub(X, t) B = Div(A, c) Y = MatMul(B, W)", t=V[0], c=1 + V[1] ** 2, W=W),
-        r"^t, c shift and scale the inputs .* list them in weights_to_train along with the other weights, or use ",
+        r"^t, c shift and scale values .* list them in weights_to_train along with the other weights, or use ",
+    ),
+    "a shift and a scale of a layer with the names of statistics": (
+        network("A = MatMul(X, W) T = Tanh(A) B = Sub(T, mean) C = Div(B, std) Y = MatMul(C, U)", **STATISTICS),
+        r"^mean, std shift and scale values .* list them in weights_to_train along with the other weights, or use ",
+    ),
+    "a root of a parameter as divisor": (
+        network(
+            """A = MatMul(X, W) T = Tanh(A) B = Div(T, "onnx::Div_5") Y = MatMul(B, U)""",
+            modules={"B": "/Div"},
+            **{"W": W / 9, "U": U / 9, "onnx::Div_5": 1 + V[0] ** 2},
+        ),
+        r"computed onnx::Div_5\. The file .*do_constant_folding=False to keep ",
+    ),
+    "a view of a parameter of own code": (
+        network(
+            """A = MatMul(X, W) T = Tanh(A) B = Mul(T, "onnx::Mul_5") C = Add(B, w) Y = MatMul(C, U)""",
+            **{"W": W, "U": U, "w": V[0], "onnx::Mul_5": V[:1]},
+        ),
+        r"computed onnx::Mul_5\. The file .*do_constant_folding=False to keep ",
+    ),
+    "equal parts of a parameter of 1 / n": (
+        of_dynamo(
+            "A = Mul(X, select) B = Tanh(A) C = Mul(B, select) Y = MatMul(C, W)",
+            "a W",
+            {"A": ("", "mul.Tensor](args = (%X, %select))"), "C": ("", "mul.Tensor](args = (%B, %select_1))")},
+            {"select": ["a", "val_0"]},
+            select=np.array(1 / 3),
+            W=W,
+        ),
+        r"left out a\. .*views of parameters",
+    ),
+    "elements that were read several times": (
+        of_dynamo(
+            "A = MatMul(X, index) Y = MatMul(A, W)",
+            "w running_rel W",
+            {"A": ("", "matmul.default](args = (%X, %index))")},
+            {"index": ["w", "running_rel", "val_0"]},
+            index=np.arange(6)[np.arange(3)[:, None] - np.arange(3)] / 9,
+            W=W,
+        ),
+        r"precomputed index, .*optimize=False\) to keep the parameters",
     ),
     "a copy that has the name of a buffer": (
         network(
@@ -1045,6 +1109,12 @@ def test_shifts_and_scales_are_trained_unless_they_are_one_row_for_the_inputs(ro
         D = Div(S, c) E = ReduceSum<keepdims = 0>(D, one) F = Add(A, E) Y = MatMul(F, U)"""
     found = fitted(network(nodes, W=W / 9, U=U / 9, t=V / 9, c=1 + V**2)).weights_
     assert set(found) == {"W", "U", "t", "c"}
+
+
+@pytest.mark.filterwarnings("error", "ignore:.*max_iter", OWN_NAMES)
+def test_a_root_of_a_parameter_is_no_deviation():
+    nodes = "A = MatMul(X, W) T = Tanh(A) R = Sqrt(power) S = Mul(T, R) Y = MatMul(S, U)"
+    assert set(fitted(network(nodes, W=W / 9, U=U / 9, power=1 + V[0] ** 2)).weights_) == {"W", "U", "power"}
 
 
 @pytest.mark.filterwarnings("error", "ignore:.*max_iter", OWN_NAMES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -19,13 +19,13 @@ from onnxtrain.convert.likely_buffers import (
     computed_matrices,
     factors_of_angles,
     factors_of_waves,
+    like_statistics,
     likely_buffers,
-    scales_of_inputs,
     unknown_names,
 )
 from onnxtrain.convert.merged import ambiguous_copies, begins_so, owners_of_copies, separate_copies
 from onnxtrain.convert.padding import padding_rows
-from onnxtrain.convert.tied_weights import folded_from, is_computed
+from onnxtrain.convert.tied_weights import folded_from, is_computed, spread_tables
 
 #: Sums and products that the optimizer drops if the other operand is the scalar 0 or 1.
 _ARITHMETIC = re.compile(r"(add|sub|mul|div)(_\d+)?")
@@ -119,7 +119,7 @@ def _on_dynamo(onx: onnx.ModelProto, module: Module, trained: Collection[str]) -
             "are trained here, but PyTorch trains their factors. Use torch.onnx.export(..., dynamo=True, "
             "optimize=False) to keep the factors."
         )
-    computed = [name for name in _computed_in_advance(module) if name in trained]
+    computed = [name for name in _computed_in_advance(module, spread_tables(onx)) if name in trained]
     if computed:
         found.append(
             f"PyTorch's exporter precomputed {_some(computed)}, for example from parametrizations. The results are "
@@ -309,10 +309,10 @@ def _on_buffers(onx: onnx.ModelProto, trained: Collection[str], others: Collecti
             "PyTorch trains them, list them in weights_to_train along with the other weights, or use "
             "torch.onnx.export(..., dynamo=True, optimize=False), whose file says so."
         )
-    shifted = scales_of_inputs(onx)
+    shifted = like_statistics(onx)
     if scales := [x for x in named if x not in trained and x in shifted]:
         found.append(
-            f"{_some(scales)} shift and scale the inputs like statistics of a dataset, and are not trained. If PyTorch "
+            f"{_some(scales)} shift and scale values like statistics of a dataset, and are not trained. If PyTorch "
             "trains them, list them in weights_to_train along with the other weights, or use "
             "torch.onnx.export(..., dynamo=True, optimize=False), whose file says so."
         )
@@ -320,12 +320,24 @@ def _on_buffers(onx: onnx.ModelProto, trained: Collection[str], others: Collecti
 
 
 def _unclear_results(onx: onnx.ModelProto, trained: Collection[str]) -> list[str]:
-    """Return the matrices that the exporter computed for own code and whose values do not show a function.
+    """Return the matrices that the exporter computed for own code, whose values do not show a function, and views.
 
     In a file of Keras, no weight has the name of a parameter.
     """
-    computed = _floats(onx, trained) if _names_parameters(onx) else {}
-    return [x for x in computed_matrices(onx) if x in computed and not may_be_result(graph.array_of(computed[x]))]
+    if not _names_parameters(onx):
+        return []
+    weights = _floats(onx, trained)
+    parameters = [graph.array_of(i) for name, i in weights.items() if not is_computed(name)]
+    arrays = {name: graph.array_of(i) for name, i in weights.items() if NUMBERED.fullmatch(name)}
+    own = [x for x in computed_matrices(onx) if x in arrays and not may_be_result(arrays[x])]
+    views = [x for x, array in arrays.items() if x not in own and any(_is_view(array, w) for w in parameters)]
+    return [*own, *views]
+
+
+def _is_view(array: np.ndarray, parameter: np.ndarray) -> bool:
+    """Whether an array has the elements of a parameter in other axes, and may be a view that code takes beside it."""
+    alike = array.size == parameter.size and array.shape != parameter.shape and not begins_so(array)
+    return alike and array.flat[0] == parameter.flat[0] and np.array_equal(array.reshape(-1), parameter.reshape(-1))
 
 
 def _is_grid(name: str, array: np.ndarray) -> bool:
@@ -524,7 +536,7 @@ def _folded_normalizations(module: Module, taken: Sequence[Taken]) -> list[str]:
     return [layer for layer in layers if f"{layer}.running_var" in gone]
 
 
-def _computed_in_advance(module: Module) -> list[str]:
+def _computed_in_advance(module: Module, spread: Container[str]) -> list[str]:
     """Return the initializers that the exporter computed from parameters, except by moving their elements.
 
     Of a value that is computed from the rows, only the shape can be constant, as in the Reshape of nn.Bilinear.
@@ -536,9 +548,18 @@ def _computed_in_advance(module: Module) -> list[str]:
         for name, sources in module.folded.items()
         if name in module.initializers
         and not parameters.isdisjoint(sources)
-        and not all(x in others or MOVES.fullmatch(x) or _is_position(x, name, sources) for x in (name, *sources))
+        and (
+            not all(x in others or MOVES.fullmatch(x) or _is_position(x, name, sources) for x in (name, *sources))
+            or (name not in spread and _reads_some_twice(name, graph.array_of(module.initializers[name])))
+        )
         and not _adds_constants(name, sources, parameters)
     ]
+
+
+def _reads_some_twice(name: str, array: np.ndarray) -> bool:
+    """Whether single elements of a vector were read several times, as in w[i - j]."""
+    read = re.fullmatch(r"(gather|index|index_select)(_\d+)?", name)
+    return bool(read and array.ndim > 1 and len(np.unique(array)) < array.size)
 
 
 def _adds_constants(name: str, sources: Collection[str], parameters: Collection[str]) -> bool:

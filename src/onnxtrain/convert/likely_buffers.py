@@ -126,13 +126,19 @@ def computed_matrices(onx: onnx.ModelProto) -> list[str]:
 
     Own code of a module multiplies by them or adds them, so that they may be 2 w or a transposed buffer. The linear
     layers of torch.nn take a transposed parameter: they are modules of one product, or add an intercept with a name,
-    and their parameter was computed in one step. Views for broadcasting have an axis of length 1.
+    and their parameter was computed in one step. Views for broadcasting have an axis of length 1. Vectors are parts of
+    parameters, except divisors, such as roots.
     """
     found = _Graph(onx)
+    divisors = {node.input[1] for node in found.nodes if node.op_type == "Div" and len(node.input) > 1}
     scopes: defaultdict[str, set[str]] = defaultdict(set)
     for node in found.nodes:
         scopes[_scope_of(node)].add(node.op_type)
-    matrices = [i.name for i in onx.graph.initializer if is_computed(i.name) and len(i.dims) > 1 and min(i.dims) > 1]
+    matrices = [
+        i.name
+        for i in onx.graph.initializer
+        if is_computed(i.name) and i.dims and min(i.dims) > 1 and (len(i.dims) > 1 or i.name in divisors)
+    ]
     steps = _computed_in_steps(found)
     own: set[str] = set()
     for node in found.nodes:
@@ -210,34 +216,52 @@ def _scales_of_rows(found: _Graph) -> Iterator[str]:
 
 
 def learned_scales(onx: onnx.ModelProto) -> Iterator[str]:
-    """Yield the initializers a and b of (x - a) / b in a file of PyTorch that are no statistics of a dataset.
+    """Yield the initializers a, b and v of (x - a) / b and x sqrt(v) in a file of PyTorch that are no statistics.
 
     Statistics have such names, or they are one row, which shifts or divides the inputs themselves.
     """
-    found = _Graph(onx)
     shapes = {i.name: tuple(i.dims) for i in onx.graph.initializer}
+    for name, of_inputs in _scales(_Graph(onx)):
+        is_row = max(shapes[name], default=1) == math.prod(shapes[name])
+        if not is_called_statistic(name) and not (is_row and of_inputs):
+            yield name
+
+
+def like_statistics(onx: onnx.ModelProto) -> set[str]:
+    """Return the initializers that shift and scale values and have either the place or the name of a statistic."""
+    found = _Graph(onx)
+    named = (x for x, of_inputs in _scales(found) if not of_inputs and is_called_statistic(x))
+    return {*named, *(x for x in _scales_of_rows(found) if not is_called_statistic(x))}
+
+
+def _scales(found: _Graph) -> Iterator[tuple[str, bool]]:
+    """Yield the named initializers a, b and v of (x - a) / b and x sqrt(v), and whether x is an input."""
     inputs = set(found.rows)
+    roots: dict[str, str] = {}
     for node in found.nodes:
         x, w = found.operands(node) or (node.input[0] if node.op_type in _VIEWS and node.input else "", "")
         if x in inputs:
             inputs.update(node.output)
-        if node.op_type not in ("Sub", "Div") or not w or node.input[1] != w:
-            continue
-        while w in found.made and found.made[w].op_type in _VIEWS:
-            w = found.made[w].input[0]
-        is_row = max(shapes.get(w, ()), default=1) == math.prod(shapes.get(w, ()))
-        if w in shapes and not is_computed(w) and not is_called_statistic(w) and not (is_row and x in inputs):
-            yield w
+        if node.op_type in ("Sqrt", "Pow") and node.input[0] in found.fixed:
+            roots.update(dict.fromkeys(node.output, node.input[0]))
+        elif found.fixed.issuperset(node.input) and (of := roots.keys() & node.input):
+            roots.update(dict.fromkeys(node.output, roots[min(of)]))
+        divides = w and node.op_type in ("Sub", "Div") and node.input[1] == w
+        names = found.initializers(roots[w]) if w in roots else _viewed(found, w) if divides else ()
+        yield from ((name, x in inputs) for name in names if not is_computed(name))
+
+
+def _viewed(found: _Graph, value: str) -> Iterator[str]:
+    """Yield the initializer of which a value is a view, if it is one."""
+    while value in found.made and found.made[value].op_type in _VIEWS:
+        value = found.made[value].input[0]
+    if value in found.held:
+        yield value
 
 
 def is_called_statistic(name: str) -> bool:
     """Whether a module gives an initializer the name of a statistic."""
     return _NAMES.fullmatch(name.rpartition(".")[2]) is not None or _STATISTIC.match(name) is not None
-
-
-def scales_of_inputs(onx: onnx.ModelProto) -> set[str]:
-    """Return the initializers of (x - a) / b and (x - a) b, where x is an input, without the names of statistics."""
-    return {x for x in _scales_of_rows(_Graph(onx)) if not is_called_statistic(x)}
 
 
 #: Operators between an input and a scaler in the files of skl2onnx.

@@ -121,11 +121,13 @@ def _several(names: Iterable[str]) -> set[str]:
 
 
 def begins_so(array: np.ndarray) -> bool:
-    """Whether an array looks like initial values: all equal, and a round number if there is only one element."""
+    """Whether an array looks like initial values: all equal, and a round number or 1 / n if it has one element."""
     if not array.size or not _has_one_value(array):
         return False
     value = float(array.reshape(-1)[0])
-    return array.size > 1 or bool(np.isclose(float(f"{value:.2g}"), value, rtol=1e-6))
+    inverse = 1 / value if abs(value) > 0.01 else 0.5
+    is_round = np.isclose(float(f"{value:.2g}"), value, rtol=1e-6) or np.isclose(round(inverse), inverse, rtol=1e-6)
+    return array.size > 1 or bool(is_round)
 
 
 def _modules_of_values(onx: onnx.ModelProto) -> dict[str, str]:

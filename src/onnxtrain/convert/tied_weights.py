@@ -32,6 +32,11 @@ _COMPUTED = re.compile(r"onnx::.*|/.*_output_\d+|val_\d+")
 #: Names that torch.onnx.export(dynamo=True) gives to values read from a table, after PyTorch's operators.
 _READ = re.compile(r"(embedding|gather|index|index_select)(_\d+)?")
 
+#: Names that torch.onnx.export(dynamo=True) gives to values with all elements of another one.
+_VIEW = re.compile(
+    r"(val|view|reshape|t|transpose|permute|movedim|flatten|unflatten|unsqueeze|squeeze|expand|clone|alias)(_\d+)*"
+)
+
 #: Operators between a position bias that is added to scores and the Softmax of the scores.
 _TO_SOFTMAX = frozenset({"Add", "Cast", "Div", "Expand", "Identity", "Mul", "Reshape", "Slice", "Squeeze", "Sub"}) | {
     *("Transpose", "Unsqueeze", "Where")
@@ -259,14 +264,16 @@ class Result:
 
 
 def results(onx: onnx.ModelProto) -> dict[str, Result]:
-    """Return the initializers that torch.onnx.export(dynamo=False) computed from another one, by name.
+    """Return the initializers that torch.onnx.export computed from another one, by name.
 
-    The other exporter records from which values an initializer was computed. A transposed copy is no result, although
-    a matrix of zeros and ones equals its squares.
+    The dynamo exporter records from which values an initializer was computed, so that only views are results. A
+    transposed copy is no result, although a matrix of zeros and ones equals its squares.
     """
-    if onx.producer_name != "pytorch" or folded_from(onx):
+    if onx.producer_name != "pytorch":
         return {}
     weights = {i.name: i for i in onx.graph.initializer if i.data_type == onnx.TensorProto.FLOAT}
+    if folded := folded_from(onx):
+        return _views(weights, {x: folded[x] for x in folded if x in weights and _VIEW.fullmatch(x)}, onx)
     parameters = [name for name in weights if not is_computed(name)]
     divided = _divided(onx)
     found = {}
@@ -279,6 +286,27 @@ def results(onx: onnx.ModelProto) -> dict[str, Result]:
             found[name] = match
     copies = transposed_copies(onx) if found else {}
     return {name: result for name, result in found.items() if name not in copies}
+
+
+def _views(
+    weights: Mapping[str, onnx.TensorProto], folded: Mapping[str, list[str]], onx: onnx.ModelProto
+) -> dict[str, Result]:
+    """Return the initializers with the elements of a parameter, or of another view of the same parameter."""
+    copies = transposed_copies(onx)
+    named = {name: {x for x in sources if not is_computed(x)} for name, sources in folded.items()}
+    found: dict[str, Result] = {}
+    first: list[str] = []
+    for name in (x for x in folded if x not in copies):
+        array = graph.array_of(weights[name])
+        others = [x for x in first if named[x] == named[name] and len(named[x]) == 1]
+        sources = [x for x in (*folded[name], *others) if x in weights and math.prod(weights[x].dims) == array.size]
+        pairs = ((Result(x, array.shape, "elements", transposed=t), weights[x]) for x in sources for t in (False, True))
+        match = next((c for c, w in pairs if _is_result(c, array, w)), None)
+        if match is None:
+            first.append(name)
+        else:
+            found[name] = match
+    return found
 
 
 def _divided(onx: onnx.ModelProto) -> dict[str, set[str]]:
