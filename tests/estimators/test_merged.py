@@ -796,6 +796,14 @@ LACKING = {
         ),
         r"computed onnx::Div_5\. The file .*do_constant_folding=False to keep ",
     ),
+    "decays as base of powers": (
+        network(
+            """A = MatMul(X, W) P = Pow("onnx::Pow_5", E) B = Mul(A, P) Y = MatMul(B, U)""",
+            modules={"P": "/Pow"},
+            **{"W": W / 9, "U": U / 9, "E": np.ones(3), "onnx::Pow_5": 1 / (1.5 + V[:1] ** 2)},
+        ),
+        r"computed onnx::Pow_5\. The file .*do_constant_folding=False to keep ",
+    ),
     "a view of a parameter of own code": (
         network(
             """A = MatMul(X, W) T = Tanh(A) B = Mul(T, "onnx::Mul_5") C = Add(B, w) Y = MatMul(C, U)""",
@@ -1277,4 +1285,14 @@ def test_a_file_whose_loss_is_nan_has_a_remedy():
     operations = {"Y": ("", "matmul.default](args = (%A, %p_W))")}
     onx = of_dynamo("A = Div(X, none) Y = MatMul(A, W)", "W", operations, {"none": ["val_1"]}, none=ZEROS, W=W)
     with pytest.raises(ConvergenceError, match=r"own output is finite, .*dynamo=True, optimize=False\)\.$"):
+        fitted(onx)
+
+
+@pytest.mark.parametrize("end", ["Constant<value_float = 3.0>()", "ReduceSum<keepdims = 0>(three)"])
+def test_a_file_of_dynamo_with_operands_of_two_types_has_a_remedy(end):
+    """As torch.arange(0, 3.0) is written."""
+    nodes = f"""a = Constant<value_int = 0>() b = {end} c = Constant<value_int = 1>() r = Range(a, b, c)
+        s = Mul(X, r) Y = MatMul(s, W)"""
+    onx = of_dynamo(nodes, "W", {"Y": ("", "matmul.default](args = (%s, %p_W))")}, W=W, three=1 + ZEROS)
+    with pytest.raises(ModelError, match=r"Pass numbers of one type, .*dynamo=False, do_constant_folding=False\)\.$"):
         fitted(onx)

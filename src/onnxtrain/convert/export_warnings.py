@@ -51,6 +51,13 @@ _PART = re.compile(r"(select|slice|getitem|index\w*|narrow|unbind|split\w*|chunk
 #: Names of weights that torch.onnx.export(dynamo=False) computed for operators in which parameters keep their names.
 _FOLDED = re.compile(r"onnx::(BatchNormalization|Conv(Transpose)?|Gemm)_\d+")
 
+#: The remedy for a file of dynamo=True with operands of different types.
+_TYPES = (
+    "torch.onnx.export(..., dynamo=True) writes such nodes, for example, for torch.arange(0, 5.0), and onnxruntime "
+    "cannot run them either. Pass numbers of one type, torch.arange(0.0, 5.0), or use torch.onnx.export(..., "
+    "dynamo=False, do_constant_folding=False)."
+)
+
 #: The remedy for a file of dynamo=True with a loss of NaN.
 _OPTIMIZED = (
     "If PyTorch's own output is finite, the exporter's optimizer has changed the model so that it becomes NaN. Use "
@@ -87,6 +94,8 @@ def remedy_of_faulty_file(onx: onnx.ModelProto, error: str) -> str:
     if onx.producer_name != "pytorch":
         return ""
     if held_by_module(onx) or folded_from(onx):
+        if any(words in error for words in ("TypeInferenceError", "bound to different types", "inconsistent type")):
+            return _TYPES
         return _OPTIMIZED if "before the first step" in error and folded_from(onx) else ""
     if "requires the number of axes" in error and any(node.op_type == "SequenceEmpty" for node in onx.graph.node):
         return (

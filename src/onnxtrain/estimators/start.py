@@ -28,6 +28,7 @@ from onnxtrain.errors import (
     ArgumentTypeError,
     ConversionError,
     DataError,
+    ModelError,
     OnnxTrainError,
     WeightError,
     warn,
@@ -297,7 +298,13 @@ def _begin(
     estimator: OrtGradientEstimator, rows: Rows, model: Model, entrance: Entrance | None = None
 ) -> tuple[TrainedModel, TrainingState]:
     """Return the user's model, ready to be trained and compared with the original, and its state."""
-    return _agreed(estimator, *_opened(estimator, rows, model, entrance))
+    rows, trained = _opened(estimator, rows, model, entrance)
+    try:
+        return _agreed(estimator, rows, trained)
+    except ModelError as e:
+        if remedy := trained.source.remedy_of(str(e)):
+            raise ModelError(f"{e}. {remedy}") from e
+        raise
 
 
 def _opened(
