@@ -227,9 +227,9 @@ NAMES = [
     ("lora_rank", "weights_to_train=onnxtrain.LoRA(rank=...)"),
     ("class_weight", "class_weight is a parameter of OrtGradientClassifier."),
     ("num_boost_round", "Did you mean 'max_iter'?"),
-    ("colsample_bytree", "Pass a model: OrtGradientRegressor(GradientBoostingRegressor(max_depth=...))."),
+    ("colsample_bytree", "Set it on the model: estimator=GradientBoostingRegressor(max_depth=...) or the classifier."),
     ("alphas", "Use a search of scikit-learn: GridSearchCV("),
-    ("positive", "Pass a model: OrtGradientRegressor(LinearRegression("),
+    ("positive", "Set it on the model: estimator=LinearRegression("),
     ("optimizer__momentum", "solver=onnxtrain.optim.SGD(momentum=...)"),
     ("module__hidden", "Pass a model that has its layers: estimator=model."),
     ("iterator_train__batch_size", "Did you mean 'batch_size'?"),
@@ -2601,7 +2601,7 @@ FOURTH_HOUR = [
         DataError,
         "got the string '$1'. Use OrtGradientClassifier to learn classes, or",
     ),
-    (lambda _: R(activation="relu"), ArgumentTypeError, "Pass a model: OrtGradientRegressor(MLPRegressor("),
+    (lambda _: R(activation="relu"), ArgumentTypeError, "Set it on the model: estimator=MLPRegressor("),
     (lambda _: C(class_names=["a"]), ArgumentTypeError, "The classes are those of y."),
     (
         lambda r: r.pvalues,
@@ -3752,6 +3752,11 @@ NINTH_HOUR = [
 ]
 
 TENTH_HOUR = [
+    (
+        lambda _: C(LogisticRegression(max_iter=999).fit(IRIS, SPECIES)).partial_fit(IRIS, SPECIES, classes=range(4)),
+        DataError,
+        "classes has labels that the model does not know: 3. Known: 0, 1, 2.",
+    ),
     (
         lambda _: R().fit(X[:99], y[:99], X[99:], y[99:]),
         ArgumentTypeError,

@@ -121,7 +121,10 @@ class Labels(Targets):
         if not self.positional:
             _warn_of_numbers(y)
         of_votes = _counts_votes(source)
-        return replace(self, classes=_classes_of(self._all_classes(y), source), of_votes=of_votes)
+        classes = _classes_of(self._all_classes(y), source)
+        if self.to_come is not None:
+            _check_known(self.to_come, classes, "classes")
+        return replace(self, classes=classes, of_votes=of_votes)
 
     def _all_classes(self, labels: np.ndarray) -> np.ndarray:
         """Return all classes: those of the labels, or those given to ``partial_fit``."""
@@ -551,18 +554,23 @@ def encode_classes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
     DataError
         y has labels that are unknown to the model.
     """
-    unknown = np.setdiff1d(y, classes)
+    _check_known(y, classes, "y")
+    order = np.argsort(classes)
+    return order[np.searchsorted(classes, y, sorter=order)].astype(np.int64).reshape(-1, 1)
+
+
+def _check_known(labels: np.ndarray, classes: np.ndarray, name: str) -> None:
+    """Raise a DataError if labels, of an argument with this name, are not among the classes of the model."""
+    unknown = np.setdiff1d(labels, classes)
     if len(unknown):
         _check_type(unknown.tolist(), classes.tolist())
         check_no_positions(unknown, classes)
         raise DataError(
-            f"y has labels that the model does not know: {', '.join(map(repr, unknown[:5].tolist()))}. "
+            f"{name} has labels that the model does not know: {', '.join(map(repr, unknown[:5].tolist()))}. "
             f"{did_you_mean(unknown[0], map(str, classes))} The y of the first fit, or classes= of the first "
             "partial_fit, must contain all labels. To learn others, pass an unfitted estimator, or an ONNX model with "
             "head='new'."
         )
-    order = np.argsort(classes)
-    return order[np.searchsorted(classes, y, sorter=order)].astype(np.int64).reshape(-1, 1)
 
 
 def check_no_positions(y: np.ndarray, classes: np.ndarray) -> None:
