@@ -19,6 +19,7 @@ from sklearn.ensemble import (
     RandomForestClassifier,
     RandomForestRegressor,
     StackingRegressor,
+    VotingClassifier,
     VotingRegressor,
 )
 from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
@@ -27,11 +28,13 @@ from sklearn.impute import SimpleImputer
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.multioutput import RegressorChain
+from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import PowerTransformer, StandardScaler
-from sklearn.tree import DecisionTreeRegressor
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain.convert.compared_rows import rows_between
 from onnxtrain.convert.thresholds import with_float32_splits
 from onnxtrain.errors import ConversionError
 from onnxtrain.estimators import agreement
@@ -317,6 +320,15 @@ def test_a_stack_that_sees_the_rows_besides_is_divided_in_front_of_its_trees():
     behind = [("trees", make_pipeline(StandardScaler(), HISTOGRAM)), ("ridge", Ridge())]
     model = StackingRegressor(behind, passthrough=True).fit(X, y)
     np.testing.assert_allclose(tuned(model, (X, y)).predict(X), model.predict(X), rtol=1e-5)
+
+
+def test_decimals_between_the_rows_stay_on_their_sides_in_a_member_of_a_vote():
+    X, y = CLASSES["breast cancer"]
+    X = np.round(X, 1)
+    tree = make_pipeline(StandardScaler(), DecisionTreeClassifier(max_depth=6, random_state=0))
+    model = VotingClassifier([("tree", tree), ("bayes", GaussianNB())], voting="soft", weights=[9, 1]).fit(X, y)
+    between = rows_between(X)
+    np.testing.assert_allclose(tuned(model, (X, y)).predict_proba(between), model.predict_proba(between), atol=1e-5)
 
 
 def test_trees_inside_others_behind_other_steps_get_a_remedy_that_works():

@@ -111,8 +111,8 @@ def compare(
 
 
 def _has_trees_last(estimator: BaseEstimator) -> bool:
-    """Whether an estimator is a pipeline that ends in trees."""
-    return isinstance(estimator, Pipeline) and _ends_in_trees(estimator)
+    """Whether an estimator is a pipeline that ends in trees, or contains one, such as a member of a vote."""
+    return any(isinstance(found, Pipeline) and _ends_in_trees(found) for found in inside(estimator))
 
 
 def _check_between(
