@@ -39,7 +39,7 @@ from sklearn.preprocessing import (
 )
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeRegressor
 
-from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load, save
 from onnxtrain.errors import DataError
 from onnxtrain.estimators.protocols import allows_nan
 
@@ -55,6 +55,7 @@ def with_holes(X, y):
 DIABETES, WINE = with_holes(*load_diabetes(return_X_y=True)), with_holes(*load_wine(return_X_y=True))
 HISTOGRAM = HistGradientBoostingRegressor(max_iter=5, random_state=0)
 CLASSES = HistGradientBoostingClassifier(max_iter=3, random_state=0)
+SCALED_TREES = make_pipeline(StandardScaler(), DecisionTreeRegressor(max_depth=5, random_state=0))
 MODELS = {
     "tree": DecisionTreeRegressor(max_depth=5, random_state=0),
     "forest of a third each": RandomForestRegressor(3, max_depth=5, random_state=0),
@@ -176,6 +177,28 @@ def test_trees_in_boosting_and_chains_refuse_nan_as_scikit_learn_does(model, y):
     for predict in (model.predict, tuned.predict):
         with pytest.raises(ValueError, match="Input X contains NaN"):
             predict(rows)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        VotingRegressor([("ridge", make_pipeline(StandardScaler(), Ridge())), ("trees", SCALED_TREES)]),
+        StackingRegressor([("trees", SCALED_TREES), ("boosting", HISTOGRAM)], passthrough=True),
+    ],
+    ids=["a member", "the last estimator"],
+)
+def test_a_member_refuses_missing_values_beside_one_that_takes_them(model, tmp_path):
+    X, y = load_diabetes(return_X_y=True)
+    X = np.round(100 * X, 1)
+    fitted = OrtGradientRegressor(model.fit(X, y), max_iter=0).fit(X, y)
+    assert fitted.front_ is not None
+    save(fitted, tmp_path / "model.onnx")
+    X[3, 2] = np.nan
+    with pytest.raises(ValueError, match="contains NaN"):
+        model.predict(X)
+    for each in (fitted, load(tmp_path / "model.onnx")):
+        with pytest.raises(DataError, match="contains NaN"):
+            each.predict(X)
 
 
 @pytest.mark.parametrize("value, words", [(np.nan, "Input X contains NaN"), (np.inf, "contains infinity")])

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.pipeline import FeatureUnion, Pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from onnxtrain.convert.learned import Path, get, inside, is_idle, n_columns_of, paths, thawed
 from onnxtrain.convert.selection import Columns
@@ -39,6 +40,10 @@ _AROUND_ONE = ("FixedThresholdClassifier", "TunedThresholdClassifierCV", "SelfTr
 
 #: Attributes that define the columns that the holder takes.
 _OF_COLUMNS = ("n_features_in_", "feature_names_in_", "estimators_features_")
+
+
+#: A step that refuses NaN and returns other rows unchanged, for columns beside those of members that allow NaN.
+_CHECK = ("no missing values", FunctionTransformer(validate=True, accept_sparse=True))
 
 
 class FirstSteps(Pipeline):
@@ -168,7 +173,7 @@ def steps_of(front: Pipeline, prefix: str = "") -> list[str]:
         if isinstance(step, Fronts):
             for member, inner in step.transformer_list:
                 found += steps_of(inner, f"{prefix}{name}.{member}.")
-        elif not isinstance(step, Columns):
+        elif not isinstance(step, Columns) and name != _CHECK[0]:
             found.append(prefix + name)
     return found
 
@@ -260,15 +265,18 @@ def _fronts_of(estimator: Estimator) -> tuple[Fronts | CategorySplits, Estimator
     ends = np.cumsum([n_columns_of(part.tail) for part in parts.values()])
     n_passed_on = _n_passed_on(estimator)
     total = int(ends[-1]) + n_passed_on
-    fronts: list[tuple[str, Any]] = []
+    mixed = any(part.allows_nan for part in parts.values())
+    fronts, steps = list[tuple[str, Any]](), list[tuple[str, Any]]()
     changed: dict[int, Any] = {}
     for i, ((path, part), end) in enumerate(zip(parts.items(), ends, strict=True)):
         chosen = Columns(np.arange(end - n_columns_of(part.tail), end), total)
         changed[id(get(estimator, path))] = Pipeline([("columns", chosen), (_flat(part.whole)[-1][0], part.tail)])
-        fronts.append((_name(path), FirstSteps(_select(estimator, i, part) + part.front.steps)))
+        steps = _select(estimator, i, part) + part.front.steps
+        fronts.append((_name(path), FirstSteps(steps if part.allows_nan or not mixed else [*steps, _CHECK])))
     if n_passed_on:
-        fronts.append(("rows", FirstSteps([("columns", Columns(np.arange(n_passed_on), n_passed_on))])))
         final = estimator.final_estimator_
+        steps = [("columns", Columns(np.arange(n_passed_on), n_passed_on))]
+        fronts.append(("rows", FirstSteps(steps if allows_nan(final) or not mixed else [*steps, _CHECK])))
         n_seen = final.n_features_in_ + total - n_passed_on  # predictions, columns of the members, passed-on rows
         kept = np.delete(np.arange(n_seen), np.s_[final.n_features_in_ - n_passed_on : n_seen - n_passed_on])
         changed[id(final)] = Pipeline([("columns", Columns(kept, n_seen)), ("final", final)])
