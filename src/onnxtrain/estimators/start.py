@@ -303,7 +303,7 @@ def _begin(
         return _agreed(estimator, rows, trained)
     except ModelError as e:
         if remedy := trained.source.remedy_of(str(e)):
-            raise ModelError(f"{e}. {remedy}") from e
+            raise ModelError(f"{str(e).rstrip('.')}. {remedy}") from e
         raise
 
 
