@@ -915,6 +915,23 @@ LACKING = {
         ),
         r"^g may be frozen in PyTorch, .* set weights_to_train=\['-g'\]",
     ),
+    "two parameters of equal steps that are written once": (
+        of_dynamo(
+            "A = MatMul(X, W) B = Sub(A, g) C = Tanh(B) D = Sub(C, g) Y = MatMul(D, U)",
+            "W g h U",
+            {
+                "A": ("", "matmul.default](args = (%X, %p_W))"),
+                "B": ("", "sub.Tensor](args = (%A, %p_g))"),
+                "C": ("", "tanh.default](args = (%B,))"),
+                "D": ("", "sub.Tensor](args = (%C, %p_h))"),
+                "Y": ("", "matmul.default](args = (%D, %p_U))"),
+            },
+            W=np.resize(W, (3, 6)) / 9,
+            g=np.linspace(0, 1, 6),
+            U=np.resize(U, (6, 3)) / 9,
+        ),
+        r"^g, h may be frozen in PyTorch, .* set weights_to_train=\['-g', '-h'\]",
+    ),
     "polynomials in rows": (
         network("A = MatMul(X, P) B = Tanh(A) Y = MatMul(B, W)", P=POLYNOMIALS, W=np.resize(W, (5, 3))),
         r"^P may be buffers, ",

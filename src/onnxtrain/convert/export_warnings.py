@@ -135,7 +135,7 @@ def _on_dynamo(onx: onnx.ModelProto, module: Module, trained: Collection[str]) -
             "trained, not the parameters behind them. Use torch.onnx.export(..., dynamo=True, optimize=False) to keep "
             "the parameters."
         )
-    if frozen := [x for x in _frozen(onx, module) if x in trained and x not in computed]:
+    if frozen := [x for x in _frozen(onx, module, taken) if x in trained and x not in computed]:
         found.append(
             f"{_some(frozen)} may be frozen in PyTorch, as tables of sines, grids of equal steps, fixed filters of "
             "convolutions, and random frequencies of sines and cosines often are. They are trained here, because the "
@@ -145,8 +145,11 @@ def _on_dynamo(onx: onnx.ModelProto, module: Module, trained: Collection[str]) -
     return found
 
 
-def _frozen(onx: onnx.ModelProto, module: Module) -> list[str]:
-    """Return the parameters, or parts of them, that have the values or the place of a fixed array."""
+def _frozen(onx: onnx.ModelProto, module: Module, taken: Sequence[Taken]) -> list[str]:
+    """Return the parameters, or parts of them, that have the values or the place of a fixed array.
+
+    A parameter that the exporter merged with an equal one is `taken` under the name of that one.
+    """
     waves = factors_of_waves(onx) if module.held else set()
     filters = {node.input[1] for node in module.nodes if node.op_type == "Conv"}
     found = []
@@ -156,8 +159,8 @@ def _frozen(onx: onnx.ModelProto, module: Module) -> list[str]:
         fixed = fixed or (name in filters and may_be_constant(array))
         kinds = {module.held[origin][1] for origin in module.origins(name) & module.held.keys()}
         if fixed and "PARAMETER" in kinds:
-            found.append(name)
-    return found
+            found += [name, *(t.name for t in taken if t.source == name and t.kind == "PARAMETER")]
+    return list(dict.fromkeys(found))
 
 
 def _on_script(onx: onnx.ModelProto, module: Module, trained: Collection[str], others: Collection[str]) -> list[str]:
