@@ -250,6 +250,7 @@ def test_a_mean_of_zero_is_finite():
         ("huber", {"delta": float("nan")}, "delta must be a finite number > 0, got nan"),
         ("huber", {"delta": True}, "delta must be a finite number > 0, got True"),
         ("quantile", {"q": 1}, "q must be a finite number > 0 and < 1, got 1"),
+        ("quantile", {"q": 95}, r"> 0 and < 1, got 95\. 95 percent is q=0\.95\."),
         ("quantile", {"q": "0.5"}, "q must be a finite number > 0 and < 1, got '0.5'"),
         ("elastic", {"l1_weight": -1}, "l1_weight must be a finite number >= 0, got -1"),
         ("elastic", {"l2_weight": -1}, "l2_weight must be a finite number >= 0, got -1"),

@@ -365,6 +365,8 @@ def check_number(
     if math.isfinite(number) and all(_COMPARED[sign](number, bound) for sign, bound in bounds):
         return number
     one = " Pass one number." if isinstance(value, (list, tuple)) else ""
+    if below == 1 and 1 < number < 100:
+        one = f" {number:g} percent is {name}={number / 100:g}."
     expected = " and".join(f" {sign} {bound:g}" for sign, bound in bounds)
     raise LossError(f"{name} must be a finite number{expected}, got {value!r}.{unquoted(value) or one}")
 
