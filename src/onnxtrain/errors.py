@@ -265,10 +265,10 @@ class ConvergenceError(OnnxTrainError, ArithmeticError):
     >>> from onnxtrain import OrtGradientRegressor
     >>> line = OrtGradientRegressor(solver="sgd", learning_rate=1e30)
     >>> try:
-    ...     line.fit([[0.0], [1.0], [2.0]], [1.0, 0.0, 5.0])
+    ...     line.fit([[0.0], [1.0], [2.0]], [1.0, 0.0, 6.0])
     ... except ArithmeticError as e:
     ...     print(str(e)[:16], line.predict([[1.0]]).round(1).tolist())
-    The loss became [2.0]
+    The loss became [2.3]
     """
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -110,7 +111,11 @@ class Source:
 
     def remedy_of(self, error: str) -> str:
         """Return the remedy if the user's file, as its exporter wrote it, raised an error in training; else ""."""
-        return "" if self.original is None else remedy_of_faulty_file(onnx.load_model_from_string(self.original), error)
+        if self.original is None:
+            return ""
+        with suppress(ModelError), as_model_error("The model cannot be read"):
+            return remedy_of_faulty_file(onnx.load_model_from_string(self.original), error)
+        return ""
 
     @property
     def factors(self) -> list[LowRank]:
