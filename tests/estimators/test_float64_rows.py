@@ -170,6 +170,16 @@ def test_a_threshold_that_is_a_value_of_the_rows_keeps_it_on_its_side():
         assert nodes["num_threshold"][0] == value  # the estimator stays as it is
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("digits", [4, 6])
+def test_values_of_the_table_that_are_thresholds_stay_on_their_sides(digits, dtype):
+    X = np.round(np.random.default_rng(0).uniform(38, 39, (600, 2)), digits)
+    y = X[:, 0] * X[:, 1] - 1482
+    model = HistGradientBoostingRegressor(max_iter=8, random_state=0).fit(X, y)
+    some = OrtGradientRegressor(model, max_iter=0, dtype=dtype).fit(X[:300], y[:300])
+    np.testing.assert_allclose(some.predict(X), model.predict(X), atol=1e-4)
+
+
 @pytest.mark.parametrize("kind", ["numbers", "beside categories"])
 def test_held_out_decimals_on_a_threshold_stay_on_their_sides(kind):
     """Thresholds between values with a gap are decimals too, but for the last bits: which side is theirs."""

@@ -562,16 +562,16 @@ def _computed_in_advance(module: Module, spread: Container[str]) -> list[str]:
         and not parameters.isdisjoint(sources)
         and (
             not all(x in others or MOVES.fullmatch(x) or _is_position(x, name, sources) for x in (name, *sources))
-            or (name not in spread and _reads_some_twice(name, graph.array_of(module.initializers[name])))
+            or (name not in spread and _reads_some_twice((name, *sources), graph.array_of(module.initializers[name])))
         )
         and not _adds_constants(name, sources, parameters)
     ]
 
 
-def _reads_some_twice(name: str, array: np.ndarray) -> bool:
-    """Whether single elements of a vector were read several times, as in w[i - j]."""
-    read = re.fullmatch(r"(gather|index|index_select)(_\d+)?", name)
-    return bool(read and array.ndim > 1 and len(np.unique(array)) < array.size)
+def _reads_some_twice(names: Sequence[str], array: np.ndarray) -> bool:
+    """Whether single elements of a parameter were read several times, as in w[i - j], by the operations named."""
+    read = any(re.fullmatch(r"(gather|index|index_select)(_\d+)?", name) for name in names)
+    return read and array.ndim > 1 and len(np.unique(array)) < array.size
 
 
 def _adds_constants(name: str, sources: Collection[str], parameters: Collection[str]) -> bool:

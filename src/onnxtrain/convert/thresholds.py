@@ -2,9 +2,10 @@
 
 A row x goes left if ``x <= t``. Let r(x) be the float32 nearest to x. For every row with r(x) different from r(t),
 ``r(x) <= r(t)`` gives the same side. Rows with r(x) = r(t) all go left with the threshold r(t), and all go right with
-the next lower float32. The rows of X decide which of the two thresholds is used. If X has no such row, the shortest
-decimal with float32 value r(t) decides, because tables hold decimals: the threshold between 17.8 and 18.0 is close to
-17.9 but not equal to it.
+the next lower float32. The rows of X decide which of the two thresholds is used. If X has no such row, decimals decide,
+because tables hold them. With more than 255 different values, thresholds are values of the table: one of few digits is
+on its own left. Otherwise it is the shortest decimal with float32 value r(t) that is left or right: the threshold
+between 17.8 and 18.0 is close to 17.9 but not equal to it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from onnxtrain.errors import ConversionError
 
 #: The estimators that compare rows with thresholds in float64; other trees first round the rows to float32.
 HISTOGRAMS = (HistGradientBoostingClassifier, HistGradientBoostingRegressor)
+
+#: The length of a number, written in decimals, up to which it may be a value of a table: ten digits, sign and point.
+_SHORT = 12
 
 #: The largest number of values of a column that are used, which takes a tenth of a second.
 _MANY = 2**20
@@ -110,7 +114,8 @@ def _decided(t: np.ndarray, X: np.ndarray | None, column: int) -> np.ndarray:
         nearest = t.astype(np.float32)
         before = np.nextafter(nearest, np.float32(-np.inf))
         decimals = nearest.astype(str).astype(np.float64)
-        likely = np.where((nearest == t) | (decimals <= t), nearest, before)
+        is_value = np.strings.str_len(t.astype(str)) <= _SHORT
+        likely = np.where(is_value | (nearest == t) | (decimals <= t), nearest, before)
         if X is None:
             return likely
         x = X[:: max(1, len(X) // _MANY), column]
