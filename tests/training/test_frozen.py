@@ -278,6 +278,14 @@ def test_texts_whose_encoding_has_the_rows_on_another_axis():
         OrtGradientRegressor(onx, **SGD).fit({"T": texts}, y)
 
 
+def test_an_input_of_which_only_the_shape_is_used():
+    nodes = "s = Shape<start=0, end=1>(M) one = Constant<value_ints=[1]>() t = Concat<axis=0>(s, one) "
+    onx = model(nodes + "Z = MatMul(X, V) Y = Expand(Z, t)", "float[N,4] X, int64[N,t] M", V=V)
+    plain = OrtGradientRegressor(model("Y = MatMul(X, V)", V=V), max_iter=2, **SGD).fit(X, y)
+    masked = OrtGradientRegressor(onx, max_iter=2, **SGD).fit({"X": X, "M": np.ones((60, 5), np.int64)}, y)
+    np.testing.assert_allclose(masked.weights_["V"], plain.weights_["V"], rtol=1e-6)
+
+
 # tokens and their mask --------------------------------------------------------
 
 torch = pytest.importorskip("torch", reason="PyTorch makes these models")

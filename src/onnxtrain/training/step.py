@@ -210,7 +210,8 @@ def build_step(
     n_moved = sum(math.prod(static_shape(w) or ()) for w in g.weights if w.name not in in_place)
     return StepGraph(
         onx,
-        features=named(g.features),
+        # the loss may need only the shape of an input, which the step knows
+        features={x: name for x, name in named(g.features).items() if name in read},
         inputs={role: name for role, name in named(inputs).items() if name in read},
         dtype=g.dtype,
         multiplications=WITH_GRADIENT * g.multiplications,
