@@ -190,8 +190,11 @@ def test_columns_of_categories_are_encoded_before_the_trees(library):
     own, dtype = OWN_CATEGORIES[library]
     frame = pandas.DataFrame(X[:, :2], columns=["age", "height"])
     frame["kind"] = pandas.Series(np.where(X[:, 2] > 0, "a", "b")).astype(dtype)
-    with pytest.raises(ConversionError, match="encodes columns of categories itself.*Encode them before it"):
-        OrtGradientRegressor(boosted(library, kind, params | own).fit(frame, SIZE)).fit(frame, SIZE)
+    alone, last = (boosted(library, kind, params | own) for _ in range(2))
+    behind = make_pipeline(FunctionTransformer(lambda rows: rows.astype({"kind": dtype})), last)
+    for model, rows in ((alone, frame), (behind, frame.astype({"kind": "str"}))):
+        with pytest.raises(ConversionError, match="encodes columns of categories itself.*Encode them before it"):
+            OrtGradientRegressor(model.fit(rows, SIZE)).fit(rows, SIZE)
     encoder = make_column_transformer((OrdinalEncoder(), ["kind"]), remainder="passthrough")
     pipeline = make_pipeline(encoder, boosted(library, kind, params)).fit(frame, SIZE)
     start = OrtGradientRegressor(pipeline, max_iter=0).fit(frame, SIZE)

@@ -39,7 +39,7 @@ def addition_of_boosted(kind: type) -> Addition:
 def _trees(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
     """Append the nodes of the library's export of an estimator; return its predictions or probabilities."""
     width = X.shape[-1] if X.shape is not None and isinstance(X.shape[-1], int) else estimator.n_features_in_
-    _check_exported(estimator)
+    check_exported(estimator)
     file = exported(estimator, width)
     lost = lost_outputs(file)
     if lost:
@@ -49,7 +49,7 @@ def _trees(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
     return found if is_classifier(estimator) else op.Reshape(found, op.constant(graph.tensor([-1, 1])))
 
 
-def _check_exported(estimator: Any) -> None:
+def check_exported(estimator: Any) -> None:
     """Raise a ConversionError for categories and labels that the exporter of the library cannot write."""
     library, name = library_of(type(estimator)), type(estimator).__name__
     if library == "catboost" and is_classifier(estimator) and np.asarray(estimator.classes_).dtype.kind == "b":
@@ -61,8 +61,9 @@ def _check_exported(estimator: Any) -> None:
     }
     if library is not None and categories[library]():
         raise ConversionError(
-            "It encodes columns of categories itself, which its exporter cannot write. Encode them before it and fit "
-            "again: make_pipeline(make_column_transformer((OrdinalEncoder(), columns), remainder='passthrough'), "
+            "It encodes columns of categories itself, which its exporter cannot write. Encode them before it, in place "
+            "of a step that makes categories, and fit again: make_pipeline(make_column_transformer((OrdinalEncoder(), "
+            "columns), remainder='passthrough'), "
             f"{name}())."
         )
 

@@ -18,10 +18,11 @@ from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import get_tags
 
+from onnxtrain.convert.boosted import check_exported
 from onnxtrain.convert.check import answer
 from onnxtrain.convert.columns import date_columns
 from onnxtrain.convert.head import head_weights
-from onnxtrain.convert.learned import inside, thawed
+from onnxtrain.convert.learned import inside, predictor_of, thawed
 from onnxtrain.convert.lookups import added_masks
 from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.errors import (
@@ -43,7 +44,7 @@ from onnxtrain.estimators.cautions import (
     warn_of_stored_targets,
     warn_of_target_among_columns,
 )
-from onnxtrain.estimators.division import divisions, is_divisible, refusal
+from onnxtrain.estimators.division import Division, divisions, is_divisible, refusal
 from onnxtrain.estimators.fit_data import check_first_rows, check_rows
 from onnxtrain.estimators.fitting import fitted_on, fitted_source
 from onnxtrain.estimators.frames import InputForm, Rows, check_kind, holds_halves, is_rounded, warn_of_unknown
@@ -233,12 +234,21 @@ def _start_divided(
                 if rounding:
                     form.warn_of_tail()
                 return rows, trained, state
-        except DataError as e:  # categories, which the last step may encode itself
-            refused = e
+        except DataError as e:
+            refused = _of_categories(division) or e
         except ConversionError as e:
             refused = ConversionError(f"{division.path}: {e}")
             refused.__cause__ = e.__cause__
     raise refusal(whole, refused)
+
+
+def _of_categories(division: Division) -> ConversionError | None:
+    """Return the error for a last step that encodes categories itself, if it does."""
+    try:
+        check_exported(predictor_of(division.tail))
+    except ConversionError as e:
+        return ConversionError(f"{division.path}: {e}")
+    return None
 
 
 @contextmanager
