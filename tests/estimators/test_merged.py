@@ -822,17 +822,20 @@ LACKING = {
         ),
         r"left out a\. .*views of parameters",
     ),
-    "elements that were read several times": (
-        of_dynamo(
-            "A = MatMul(X, index) Y = MatMul(A, W)",
-            "w running_rel W",
-            {"A": ("", "matmul.default](args = (%X, %index))")},
-            {"index": ["w", "running_rel", "val_0"]},
-            index=np.arange(6)[np.arange(3)[:, None] - np.arange(3)] / 9,
-            W=W,
-        ),
-        r"precomputed index, .*optimize=False\) to keep the parameters",
-    ),
+    **{
+        f"elements that were read several times, as {name}": (
+            of_dynamo(
+                f"A = MatMul(X, {name}) Y = MatMul(A, W)",
+                "w running_rel W",
+                {"A": ("", f"matmul.default](args = (%X, %{name}))")},
+                {name: ["w", "running_rel", "val_0", *operations]},
+                W=W,
+                **{name: np.arange(6)[np.arange(3)[:, None] - np.arange(3)] / 9},
+            ),
+            rf"precomputed {name}, .*optimize=False\) to keep the parameters",
+        )
+        for name, operations in (("index", []), ("t", ["index"]))
+    },
     "a copy that has the name of a buffer": (
         network(
             'ema_weight = Identity("f.weight") A = MatMul(X, "f.weight") B = Tanh(A) Y = MatMul(B, ema_weight)',
