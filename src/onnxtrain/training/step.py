@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import onnx_ir as ir
 
@@ -87,8 +87,8 @@ class StepGraph(BatchGraph):
     In a gathered step, ``features``, ``label`` and ``weight`` take all n rows, and ``inputs`` names ``rows`` (the
     order in which they are visited, int64 (n,)) and ``batch_size`` (int64 (1,)); otherwise they take the b rows of
     the batch. ``batch_positions`` is 0, 1, ..., b - 1, on devices on which the rows are not sliced. An input that the
-    step does not read is absent from ``inputs``. ``scalars`` holds the per-step scalars, one row per step; a gathered
-    step selects its row by ``index``, otherwise there is one row.
+    step does not read, such as one of which the loss needs the shape only, is absent. ``scalars`` holds the per-step
+    scalars, one row per step; a gathered step selects its row by ``index``, otherwise there is one row.
 
     Attributes
     ----------
@@ -196,26 +196,20 @@ def build_step(
     else:
         weights, slots = _sums(g, dws, scalars.get(KEPT))
 
-    inputs: dict[str, ir.Value | None] = {"scalars": table}
-    if gathered:
-        taken, counters["offset"] = _take_rows(g, slices=capabilities.computed_bounds)
-        inputs |= taken
-    inputs |= {"label": g.label, "weight": g.weight}
+    taken, offset = _take_rows(g, slices=capabilities.computed_bounds) if gathered else ({}, {})
+    counters |= offset
     moved = [*counters.values(), *weights.values(), *slots.values()]
-    outputs = _outputs(g, moved, inputs.get("ones"), cpu_kernels=capabilities.cpu_kernels)
-    moves = batches is None and not capabilities.holds_data
-    in_place = _in_place(weights.values(), slots.values(), outputs) if moves else frozenset()
+    outputs = _outputs(g, moved, taken.get("ones"), cpu_kernels=capabilities.cpu_kernels)
+    in_place = frozenset() if batches or capabilities.holds_data else _in_place(weights, slots, outputs)
     onx = g.save(list(outputs.values()))
     read = {str(v.name) for v in g.model.graph.inputs}
-    n_moved = sum(math.prod(static_shape(w) or ()) for w in g.weights if w.name not in in_place)
     return StepGraph(
         onx,
-        # the loss may need only the shape of an input, which the step knows
-        features={x: name for x, name in named(g.features).items() if name in read},
-        inputs={role: name for role, name in named(inputs).items() if name in read},
+        features=_read(g.features, read),
+        inputs=_read({"scalars": table, **taken, "label": g.label, "weight": g.weight}, read),
         dtype=g.dtype,
         multiplications=WITH_GRADIENT * g.multiplications,
-        fixed_cost=_PER_ELEMENT * n_moved * (1 + len(optimizer.slots)),
+        fixed_cost=_fixed_cost(g, in_place, len(optimizer.slots)),
         weights=wires(weights, read, outputs),
         slots=wires(slots, read, outputs),
         counters=wires(counters, read, outputs),
@@ -223,6 +217,17 @@ def build_step(
         constants=tuple(str(x.name) for x in g.constants),
         in_place=in_place,
     )
+
+
+def _fixed_cost(g: ObjectiveGraph, in_place: Container[str], n_slots: int) -> float:
+    """Return the cost of a step that does not depend on the number of rows: that of moving weights and their slots."""
+    n_moved = sum(math.prod(static_shape(w) or ()) for w in g.weights if w.name not in in_place)
+    return _PER_ELEMENT * n_moved * (1 + n_slots)
+
+
+def _read(values: Mapping[str, ir.Value | None], read: Container[str]) -> dict[str, str]:
+    """Return the names of the values that are among the inputs `read` by the step."""
+    return {role: name for role, name in named(values).items() if name in read}
 
 
 def _gradients(g: ObjectiveGraph, loss: ir.Value, builder: str, scale: float) -> list[ir.Value]:
@@ -243,7 +248,7 @@ class State(NamedTuple):
 
 
 def _in_place(
-    weights: Iterable[State], slots: Iterable[State], outputs: Mapping[ir.Value, tuple[str, ir.Value]]
+    weights: Mapping[Any, State], slots: Mapping[Any, State], outputs: Mapping[ir.Value, tuple[str, ir.Value]]
 ) -> frozenset[str]:
     """Return the names of weights and slots that their next values may overwrite."""
     written = {new for _, new in outputs.values()}  # a next value may be the old value of another
@@ -253,8 +258,8 @@ def _in_place(
         found = dict.fromkeys((x.old, outputs[x.new][1]) for x in states if x.old is not None and x.new is not None)
         return [(old, new) for old, new in found if old not in written]
 
-    tables = [old for old, new in pairs(weights) if rows_may_be_written_over(old, new)]
-    memory = [old for old, new in pairs(slots) if may_be_written_over(old, new)]
+    tables = [old for old, new in pairs(weights.values()) if rows_may_be_written_over(old, new)]
+    memory = [old for old, new in pairs(slots.values()) if may_be_written_over(old, new)]
     return frozenset(str(old.name) for old in (*tables, *memory))
 
 
@@ -459,11 +464,11 @@ def _penalties(
     return None if not found else found[0] if len(found) == 1 else g.op.Sum(*found)
 
 
-def _take_rows(g: ObjectiveGraph, *, slices: bool) -> tuple[dict[str, ir.Value | None], State]:
+def _take_rows(g: ObjectiveGraph, *, slices: bool) -> tuple[dict[str, ir.Value], dict[str, State]]:
     """Gather the rows of a batch in the graph; its inputs for features, label and weight then hold all rows.
 
     Returns the inputs ``rows``, ``batch_size``, ``ones`` and, if the rows are not sliced, ``batch_positions``, and then
-    the offset.
+    the counter ``offset``.
     """
     op = g.op
     rows = g.add_input("rows", ["n_rows"], ir.DataType.INT64)
@@ -471,7 +476,7 @@ def _take_rows(g: ObjectiveGraph, *, slices: bool) -> tuple[dict[str, ir.Value |
     offset = g.add_input("offset", (1,), ir.DataType.INT64)
     next_offset = op.Add(offset, batch_size)
     ones = g.add_input("ones", (1, g.losses.shape[0]))  # type: ignore[index]
-    inputs: dict[str, ir.Value | None] = {"rows": rows, "batch_size": batch_size, "ones": ones}
+    inputs = {"rows": rows, "batch_size": batch_size, "ones": ones}
     if slices:
         chosen = op.Slice(rows, offset, next_offset)
     else:
@@ -493,4 +498,4 @@ def _take_rows(g: ObjectiveGraph, *, slices: bool) -> tuple[dict[str, ir.Value |
 
     g.features = {name: all_of(x) for name, x in g.features.items()}
     g.label, g.weight = all_of(g.label), None if g.weight is None else all_of(g.weight)
-    return inputs, State(offset, next_offset)
+    return inputs, {"offset": State(offset, next_offset)}
