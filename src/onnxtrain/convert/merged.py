@@ -125,9 +125,9 @@ def begins_so(array: np.ndarray) -> bool:
     if not array.size or not _has_one_value(array):
         return False
     value = float(array.reshape(-1)[0])
-    inverse = 1 / value if abs(value) > 0.01 else 0.5
-    is_round = np.isclose(float(f"{value:.2g}"), value, rtol=1e-6) or np.isclose(round(inverse), inverse, rtol=1e-6)
-    return array.size > 1 or bool(is_round)
+    is_round = np.isclose(float(f"{value:.2g}"), value, rtol=1e-6)
+    is_part = abs(value) > 0.01 and np.isclose(round(1 / value), 1 / value, rtol=1e-6)
+    return array.size > 1 or bool(is_round or is_part)
 
 
 def _modules_of_values(onx: onnx.ModelProto) -> dict[str, str]:

@@ -41,7 +41,6 @@ _AROUND_ONE = ("FixedThresholdClassifier", "TunedThresholdClassifierCV", "SelfTr
 #: Attributes that define the columns that the holder takes.
 _OF_COLUMNS = ("n_features_in_", "feature_names_in_", "estimators_features_")
 
-
 #: A step that refuses NaN and returns other rows unchanged, for columns beside those of members that allow NaN.
 _CHECK = ("no missing values", FunctionTransformer(validate=True, accept_sparse=True))
 
@@ -266,17 +265,17 @@ def _fronts_of(estimator: Estimator) -> tuple[Fronts | CategorySplits, Estimator
     n_passed_on = _n_passed_on(estimator)
     total = int(ends[-1]) + n_passed_on
     mixed = any(part.allows_nan for part in parts.values())
-    fronts, steps = list[tuple[str, Any]](), list[tuple[str, Any]]()
+    fronts: list[tuple[str, Any]] = []
     changed: dict[int, Any] = {}
     for i, ((path, part), end) in enumerate(zip(parts.items(), ends, strict=True)):
         chosen = Columns(np.arange(end - n_columns_of(part.tail), end), total)
         changed[id(get(estimator, path))] = Pipeline([("columns", chosen), (_flat(part.whole)[-1][0], part.tail)])
-        steps = _select(estimator, i, part) + part.front.steps
-        fronts.append((_name(path), FirstSteps(steps if part.allows_nan or not mixed else [*steps, _CHECK])))
+        check = [_CHECK] if mixed and not part.allows_nan else []
+        fronts.append((_name(path), FirstSteps([*_select(estimator, i, part), *part.front.steps, *check])))
     if n_passed_on:
         final = estimator.final_estimator_
-        steps = [("columns", Columns(np.arange(n_passed_on), n_passed_on))]
-        fronts.append(("rows", FirstSteps(steps if allows_nan(final) or not mixed else [*steps, _CHECK])))
+        check = [_CHECK] if mixed and not allows_nan(final) else []
+        fronts.append(("rows", FirstSteps([("columns", Columns(np.arange(n_passed_on), n_passed_on)), *check])))
         n_seen = final.n_features_in_ + total - n_passed_on  # predictions, columns of the members, passed-on rows
         kept = np.delete(np.arange(n_seen), np.s_[final.n_features_in_ - n_passed_on : n_seen - n_passed_on])
         changed[id(final)] = Pipeline([("columns", Columns(kept, n_seen)), ("final", final)])

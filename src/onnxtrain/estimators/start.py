@@ -235,15 +235,15 @@ def _start_divided(
                     form.warn_of_tail()
                 return rows, trained, state
         except DataError as e:
-            refused = _of_categories(division) or e
+            refused = _not_exported(division) or e
         except ConversionError as e:
             refused = ConversionError(f"{division.path}: {e}")
             refused.__cause__ = e.__cause__
     raise refusal(whole, refused)
 
 
-def _of_categories(division: Division) -> ConversionError | None:
-    """Return the error for a last step that encodes categories itself, if it does."""
+def _not_exported(division: Division) -> ConversionError | None:
+    """Return the error for boosted trees that their library cannot export, such as of categories; None for others."""
     try:
         check_exported(predictor_of(division.tail))
     except ConversionError as e:

@@ -208,7 +208,7 @@ def _is_missing(value: Any) -> bool:
 
 
 def check_one_type(labels: Any) -> None:
-    """Raise a DataError if a list of labels mixes strings and numbers: an array of them has strings only."""
+    """Raise a DataError if a list has labels of mixed types, of which numpy would make strings."""
     types = {type(label).__name__ for label in labels} if isinstance(labels, (list, tuple)) else set()
     if "str" in types and types - {"str", "str_"}:
         raise DataError(
