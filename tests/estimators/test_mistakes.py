@@ -34,7 +34,14 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor, make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
-from sklearn.ensemble import BaggingRegressor, IsolationForest, RandomForestClassifier, RandomForestRegressor
+from sklearn.ensemble import (
+    BaggingClassifier,
+    BaggingRegressor,
+    IsolationForest,
+    RandomForestClassifier,
+    RandomForestRegressor,
+    VotingRegressor,
+)
 from sklearn.exceptions import ConvergenceWarning, InconsistentVersionWarning, NotFittedError
 from sklearn.feature_extraction import DictVectorizer, FeatureHasher
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -401,6 +408,23 @@ CALLS = [
     ),
     (lambda _: R(KMeans()).fit(X, y), ParameterError, "KMeans is a clusterer, which learns without y"),
     (lambda _: R(R()).fit(X, y), ParameterError, "estimator is itself an OrtGradientRegressor. Pass its model"),
+    (
+        lambda _: R(make_pipeline(StandardScaler(), R(Ridge()))).fit(X, y),
+        ParameterError,
+        "'ortgradientregressor' of the Pipeline is an OrtGradientRegressor, whose weights would not be trained. Put "
+        "there the estimator that the OrtGradientRegressor was made from, or what its to_sklearn() returns",
+    ),
+    (
+        lambda _: R(VotingRegressor([("a", Ridge()), ("b", make_pipeline(StandardScaler(), R()))])).fit(X, y),
+        ParameterError,
+        "'ortgradientregressor' of the Pipeline is an OrtGradientRegressor, whose weights would not be trained",
+    ),
+    (
+        lambda _: C(BaggingClassifier(C(NETWORK))).fit(IRIS, SPECIES),
+        ParameterError,
+        "'estimator' of the BaggingClassifier is an OrtGradientClassifier, whose weights would not be trained. An ONNX "
+        "model is no part of a model: put the BaggingClassifier outside",
+    ),
     (lambda _: R(LogisticRegression()).fit(X, y), ParameterError, "Train it with OrtGradientClassifier"),
     (lambda _: C(Ridge()).fit(IRIS, SPECIES), ParameterError, "Train it with OrtGradientRegressor"),
     (

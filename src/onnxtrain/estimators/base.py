@@ -390,13 +390,14 @@ class OrtGradientEstimator(_TakesCallbacks, SetsItsParameters, BaseEstimator, me
     @property
     def _model(self) -> TrainedModel:
         """The trained model, on the device and with the number of threads that the parameters name now."""
-        if not self.__sklearn_is_fitted__():  # the check takes a tenth of a small prediction
-            self._check_fitted()
+        self._check_fitted()
         self._trained = self._trained.on(self.device, self.n_threads)
         return self._trained
 
     def _check_fitted(self) -> None:
         """Raise scikit-learn's NotFittedError; for an ONNX model, the message says how to predict with it as it is."""
+        if self.__sklearn_is_fitted__():  # scikit-learn's check takes a tenth of a small prediction
+            return
         if is_onnx(self.estimator):
             check_is_fitted(self, msg=_NOT_FITTED)
         check_is_fitted(self)

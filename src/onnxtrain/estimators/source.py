@@ -262,6 +262,7 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
     if isinstance(estimator, Pipeline):
         _check_last_step(estimator, "Classifier" if classifies else "Regressor")
     if is_estimator(estimator) and hasattr(estimator, "fit"):
+        _check_members(estimator)
         if classifies is not None:
             _check_kind(estimator, classifies=classifies)
         return
@@ -322,6 +323,34 @@ def _check_last_step(pipeline: Pipeline, kind: str) -> None:
         f"The last step of the pipeline is {found}, which is no estimator. Put the pipeline outside, and pass the ONNX "
         f"model: make_pipeline({code}). OrtGradient{kind} takes its other parameters there."
     )
+
+
+def _check_members(estimator: Any) -> None:
+    """Raise a ParameterError if the predictions come from an onnxtrain estimator inside, which would stay frozen."""
+    kind = type(estimator).__name__
+    for name, member in _members(estimator):
+        if not type(member).__module__.startswith("onnxtrain.estimators"):
+            _check_members(member)
+            continue
+        ours = type(member).__name__
+        remedy = (
+            f"An ONNX model is no part of a model: put the {kind} outside, {kind}(...) with the {ours} as its {name!r}."
+            if is_onnx(member.estimator)
+            else f"Put there the estimator that the {ours} was made from, or what its to_sklearn() returns, and give "
+            "its parameters to the one outside."
+        )
+        raise ParameterError(f"{name!r} of the {kind} is an {ours}, whose weights would not be trained. {remedy}")
+
+
+def _members(estimator: Any) -> list[tuple[str, Any]]:
+    """Return the estimators inside an estimator from which its predictions come, by name."""
+    if isinstance(estimator, Pipeline):
+        return estimator.steps[-1:]
+    found: list[tuple[str, Any]] = []
+    for name, value in vars(estimator).items():
+        named = value if isinstance(value, (list, tuple)) else [(name, value)]
+        found += [(p[0], p[1]) for p in named if isinstance(p, tuple) and len(p) == 2 and is_estimator(p[1])]
+    return found
 
 
 def _remedy(model: Any, X: Any, kind: str) -> str:
