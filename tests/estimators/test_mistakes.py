@@ -58,6 +58,7 @@ from sklearn.linear_model import (
 )
 from sklearn.metrics import make_scorer, mean_absolute_error
 from sklearn.model_selection import GridSearchCV
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -121,6 +122,12 @@ def onnx_model(text):
 
 
 TWO = onnx_model("(float[n, 10] X) => (float[n, 10] a, float[n, 10] b) { a = Neg(X) b = Abs(X) }")
+
+NORMALIZED = onnx_model(
+    "(float[n, 4] X) => (float[n, 3] Y)"
+    "<float[4, 3] W = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 3, 2}, float[4] one = {1, 1, 1, 1}, float[4] zero = {0, 0, 0, 0}>"
+    "{ h, m, v = BatchNormalization<training_mode = 1>(X, one, zero, zero, one) Y = MatMul(h, W) }"
+)
 
 TWO_COLUMNS = onnx_model("(float[n, 2] X) => (float[n, 1] Y) <float[2, 1] W = {1, 2}> { Y = MatMul(X, W) }")
 
@@ -2515,6 +2522,26 @@ THIRD_HOUR = [
         "callback assigned to its argument: cannot assign to field 'learning_rate', which has no effect on training.",
     ),
     (
+        lambda _: (model := R()).fit(X, y, callback=lambda info: model.set_params(learning_rate=1e-9) and None),
+        ParameterError,
+        "callback changed learning_rate of the estimator, which has no effect on this fit. Set learning_rate to a schedule",
+    ),
+    (
+        lambda _: OneVsRestClassifier(C(LogisticRegression(max_iter=500).fit(IRIS, SPECIES))).fit(IRIS, SPECIES),
+        DataError,
+        "fit models of two classes, but the given model has 3. Leave them out",
+    ),
+    (
+        lambda _: R().fit(rows.from_files(range(9), lambda i: (X[i], y[i]), n_rows=[1] * 9)),
+        DataError,
+        "read(0) must return several rows, but y is a single number. A part of some thousand rows is fast",
+    ),
+    (
+        lambda _: C(NORMALIZED, max_iter=1).fit(IRIS, SPECIES),
+        ModelError,
+        "BatchNormalization is in training mode. Export the network in evaluation mode, after model.eval().",
+    ),
+    (
         lambda _: R().fit(X, y, callback=Ridge()),
         ParameterError,
         "got Ridge(). For example: callback=lambda info: print",
@@ -4226,6 +4253,14 @@ def own(function):
             "standard deviations near 1, as after a StandardScaler, but the pipeline begins with one that was fitted on "
             "other values, with means such as 5.84. Pass the rows as they were before scaling",
         ),
+        (
+            lambda: C(loss=lambda op, y, p: op.Relu(1.0 - y * p), max_iter=1).fit(IRIS, 2 * (SPECIES > 0) - 1),
+            "gets the labels -1 and 1 as 0 and 1, the index of the class. If it multiplies by them, compute 2 * y_true - 1",
+        ),
+        (
+            lambda: R(learning_rate=lambda epoch: 0.1 * 0.5**epoch, max_iter=1).fit(X, y),
+            "The learning rate is a function of the step, and its argument is named 'epoch'. An epoch has ceil(n_rows / ",
+        ),
     ],
     ids=[
         "falling",
@@ -4256,6 +4291,8 @@ def own(function):
         "missing",
         "numbers",
         "twice",
+        "signs",
+        "epoch",
     ],
 )
 def test_what_is_probably_meant_otherwise_is_warned_of(call, message):

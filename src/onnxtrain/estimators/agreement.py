@@ -13,6 +13,7 @@ import onnx
 from sklearn.base import is_classifier, is_outlier_detector, is_regressor
 from sklearn.isotonic import IsotonicRegression
 
+from onnxtrain import graph
 from onnxtrain.cache import Cache, content_key
 from onnxtrain.convert import answer
 from onnxtrain.convert.additions.calibration import BY_SIGMOID, is_steep
@@ -350,6 +351,8 @@ def _compare_with_onnx(
 
 
 def _remedy_of_file(original: onnx.ModelProto) -> str:
+    if any(n.op_type == "BatchNormalization" and len(n.output) > 1 for n in graph.nodes_in(original.graph.node)):
+        return "BatchNormalization is in training mode. Export the network in evaluation mode, after model.eval()."
     return lost_outputs(original) or random_numbers(original) or _OTHER_OUTPUT
 
 

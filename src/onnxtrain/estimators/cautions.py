@@ -415,6 +415,17 @@ def warn_of_means(model: TrainedModel, X: Features) -> None:
         )
 
 
+def warn_of_signs(model: TrainedModel, classes: np.ndarray) -> None:
+    """Warn that a loss of the user's own gets the labels -1 and 1, with which it perhaps multiplies, as 0 and 1."""
+    objective = model.objective
+    loss = find_loss(objective.loss, dict(objective.loss_params), classifies=True).function
+    if not is_of_package(loss) and classes.tolist() == [-1, 1]:
+        warn(
+            f"The loss {getattr(loss, '__name__', repr(loss))!r} gets the labels -1 and 1 as 0 and 1, the index of the "
+            "class. If it multiplies by them, compute 2 * y_true - 1 first."
+        )
+
+
 #: The share of the range of the output, or of the spread of y, by which targets may lie outside.
 _OUTSIDE = 0.1
 

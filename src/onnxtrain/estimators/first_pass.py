@@ -182,6 +182,11 @@ def check_length(i: int, part: Part, n_rows: int, *, labelled: bool = True) -> N
             f"Part {i} has no y: read({i}) must return (X, y) or (X, y, sample_weight), for a table "
             "(table.drop(columns='y'), table['y']). With from_parquet, pass label=..., the name of the column."
         )
+    if labelled and np.ndim(part.y) == 0:
+        raise DataError(
+            f"read({i}) must return several rows, but y is a single number. A part of some thousand rows is fast: "
+            "return X[start:stop], y[start:stop]."
+        )
     n_features, n_labels = n_rows_of(part.X), n_rows_of(part.y) if labelled else n_rows
     if (n_features, n_labels) != (n_rows, n_rows):
         of_y = f" in X and {n_labels} in y" if labelled else ""

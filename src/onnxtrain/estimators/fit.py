@@ -24,12 +24,14 @@ from onnxtrain.estimators.cautions import (
     warn_of_one_epoch,
     warn_of_other_rows,
     warn_of_range,
+    warn_of_signs,
     warn_of_start,
 )
 from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.constraints import is_set
 from onnxtrain.estimators.fit_data import GivenArrays, check_labelled, given, hold_out
 from onnxtrain.estimators.independence import warn_of_loss_of_batch
+from onnxtrain.estimators.labels import Labels
 from onnxtrain.estimators.protocols import (
     Estimator,
     is_fitted,
@@ -114,8 +116,15 @@ def _of_user(
         shown = {name: w.view() for name, w in info.weights.items()}
         for w in shown.values():
             w.flags.writeable = False
-        epoch = state.epoch
+        epoch, before = state.epoch, estimator.get_params(deep=False)
         stops = bool(callback(replace(info, weights=shown)))
+        changed = [name for name, value in estimator.get_params(deep=False).items() if value is not before[name]]
+        if changed:
+            raise ParameterError(
+                f"callback changed {', '.join(changed)} of the estimator, which has no effect on this fit. Set "
+                "learning_rate to a schedule or a function of the step. For another parameter, return True to stop, "
+                "change it, and call fit again with warm_start=True."
+            )
         if estimator._state is not state or state.epoch != epoch:
             raise ParameterError(
                 f"callback called fit or partial_fit of the estimator that is being fitted, after epoch {info.epoch}. "
@@ -186,6 +195,8 @@ def _started(
     if known is None:
         warn_of_means(model, checked.exact)
         warn_of_range(model, estimator._targets.encode(checked.y, model))
+        if isinstance(estimator._targets, Labels) and not is_part_of_more():
+            warn_of_signs(model, estimator._targets.classes)
         if _continues(estimator):
             warn_of_start(estimator, model, checked)
         if not (estimator.l1 or estimator.l2 or estimator.penalty):  # a penalty bounds the objective

@@ -23,6 +23,7 @@ from onnxtrain.estimators.decoder import LabelDecoder
 from onnxtrain.estimators.frames import Rows
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_fitted, takes_labels
 from onnxtrain.estimators.remedies import as_data_error
+from onnxtrain.estimators.reports import is_part_of_more
 from onnxtrain.estimators.targets import Targets
 from onnxtrain.losses import Prediction, find_loss
 from onnxtrain.losses.link import Link
@@ -122,6 +123,12 @@ class Labels(Targets):
             _warn_of_numbers(y)
         of_votes = _counts_votes(source)
         classes = _classes_of(self._all_classes(y), source)
+        if len(classes) > len(np.unique(y)) and is_part_of_more("sklearn.multiclass"):
+            raise DataError(
+                "OneVsRestClassifier and the others of sklearn.multiclass fit models of two classes, but the given "
+                f"model has {len(classes)}. Leave them out, since OrtGradientClassifier(model) has all classes, or "
+                "pass an unfitted estimator."
+            )
         if self.to_come is not None:
             _check_known(self.to_come, classes, "classes")
         return replace(self, classes=classes, of_votes=of_votes)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
 from onnxtrain.arguments import NamesItsParameters, several
-from onnxtrain.errors import OptimizerError, as_number
+from onnxtrain.errors import OptimizerError, as_number, warn
 from onnxtrain.optim.base import Optimizer, check_ranges
 from onnxtrain.registry import Registry, is_of_package
 
@@ -393,7 +393,7 @@ def make_schedule(learning_rate: LearningRate) -> Schedule:
         )
         raise OptimizerError(f"Expected a schedule, got the class {name}. {remedy}")
     if callable(learning_rate):
-        return Custom(learning_rate)
+        return _of_function(learning_rate)
     if isinstance(learning_rate, numbers.Real):
         if not 0 < as_number(learning_rate) < math.inf:
             remedy = " To leave the weights as they are, set max_iter=0." if learning_rate == 0 else ""
@@ -412,6 +412,17 @@ def make_schedule(learning_rate: LearningRate) -> Schedule:
         f"got {learning_rate!r}."
         f"{several('learning_rate', learning_rate) or ' For example: learning_rate=onnxtrain.optim.Cosine(0.1).'}"
     )
+
+
+def _of_function(function: Callable[[int], float]) -> Schedule:
+    """Return a function of the step as a schedule; warn of one that takes the epoch, as the schedulers of Keras do."""
+    code = getattr(function, "__code__", None)
+    if code is not None and code.co_argcount == 1 and code.co_varnames[0].startswith("epoch"):
+        warn(
+            f"The learning rate is a function of the step, and its argument is named {code.co_varnames[0]!r}. An epoch "
+            "has ceil(n_rows / batch_size) steps: divide the step by this number, and name the argument step."
+        )
+    return Custom(function)
 
 
 def _of_name(name: str) -> Schedule:
