@@ -627,3 +627,16 @@ def test_one_label_a_row_by_features():
     """The remedy of the error: a new head on a value whose mean over the positions decides the class."""
     tuned = OrtGradientClassifier(TOKENS, head="new", features="Z", max_iter=2, random_state=0).fit(X, LABELS[:, 0])
     assert tuned.predict(X).shape == (N,)
+
+
+def test_the_declared_number_of_classes_is_taken_where_inference_finds_none():
+    """PyTorch's exporter with do_constant_folding=False joins the scales of a Resize from two constants."""
+    enlarging = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]> pixels (float[n, 1, h, w] X) => (float[n, 3, H, W] Y)
+        <float[3, 1, 1, 1] W = {1, 2, 3}> {
+            c = Conv(X, W) one = Constant<value_floats = [1.0, 1.0]>() two = Constant<value_floats = [2.0, 2.0]>()
+            scales = Concat<axis = 0>(one, two) Y = Resize(c, , scales)
+        }"""
+    )
+    images, kinds = rng.normal(size=(N, 1, 2, 2)), rng.integers(0, 3, (N, 4, 4))
+    assert OrtGradientClassifier(enlarging, max_iter=1).fit(images, kinds).predict_proba(images).shape == (N, 3, 4, 4)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -196,11 +196,9 @@ def rewritten(onx: graph.ModelLike) -> onnx.ModelProto:
     own = with_own_copies(proto)
     found = _in_standard_operators(own)
     found = with_master_copies(found if owners else separate_merged(found, made_by_code(proto) | settled(Module(own))))
-    declared = {value.name: value.type.tensor_type for value in proto.graph.output}
-    for value in found.graph.output:  # inferred shapes may be less specific than the declared ones
-        given, shape = declared.get(value.name), value.type.tensor_type.shape
-        if given is not None and not _sizes(shape) and _sizes(given.shape):
-            shape.CopyFrom(given.shape)
+    declared = {value.name: value.type.tensor_type.shape.dim for value in proto.graph.output}
+    for value in found.graph.output:
+        _complete(value.type.tensor_type.shape.dim, declared.get(value.name, ()))
     return found
 
 
@@ -229,10 +227,14 @@ def _in_standard_operators(own: onnx.ModelProto) -> onnx.ModelProto:
     return rewrite_model(tied(with_padding(with_one_intercept(own))))
 
 
-def _sizes(shape: onnx.TensorShapeProto) -> list[int]:
-    """Return the dimensions after the first, or an empty list if one of them is unknown."""
-    sizes = [d.dim_value for d in shape.dim][1:]
-    return sizes if all(sizes) else []
+def _complete(dims: Any, declared: Sequence[Any]) -> None:
+    """Set, in place, the lengths of an output that inference left open to the declared ones, except that of the rows."""
+    if not dims and len(declared) > 1:
+        dims.extend(declared)
+    elif len(dims) == len(declared):
+        for dim, given in zip(dims[1:], declared[1:], strict=True):
+            if given.dim_value and not dim.dim_value:
+                dim.dim_value = given.dim_value
 
 
 def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bool | None = None) -> None:
