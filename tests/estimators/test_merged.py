@@ -752,6 +752,13 @@ LACKING = {
         network("A = MatMul(X, F) S = Sin(A) C = Cos(A) H = Add(S, C) Y = MatMul(H, W)", F=U, W=W),
         r"^F may be buffers, .* set weights_to_train=\['-F'\]",
     ),
+    "products of a parameter and a grid": (
+        network(
+            'A = MatMul(X, W) B = Tanh(A) C = Cos("onnx::Cos_5") Y = MatMul(B, C)',
+            **{"W": W, "onnx::Cos_5": np.outer([0.5, 1, 1.5], [-1, 0, 1])},
+        ),
+        r"^onnx::Cos_5 may be buffers, .* says so, or dynamo=False, do_constant_folding=False to keep ",
+    ),
     "a product or a transposed buffer of own code": (
         network(
             'A = MatMul(X, "f.weight") B = MatMul(A, "onnx::MatMul_5") Y = MatMul(B, "onnx::MatMul_6")',
@@ -1305,6 +1312,13 @@ def test_a_file_whose_loss_is_nan_has_a_remedy():
     operations = {"Y": ("", "matmul.default](args = (%A, %p_W))")}
     onx = of_dynamo("A = Div(X, none) Y = MatMul(A, W)", "W", operations, {"none": ["val_1"]}, none=ZEROS, W=W)
     with pytest.raises(ConvergenceError, match=r"own output is finite, .*dynamo=True, optimize=False\)\.$"):
+        fitted(onx)
+
+
+def test_a_file_of_dynamo_that_lacks_a_node_has_a_remedy():
+    """As timm's gemma4_vit is written, whose limits of Clip the optimizer removes."""
+    onx = of_dynamo("A = MatMul(X, W) Y = Clip(A, lost)", "W", {"A": ("", "matmul.default](args = (%X, %p_W))")}, W=W)
+    with pytest.raises(ModelError, match=r"'lost', which no node computes\. The optimizer of .* optimize=False\)\.$"):
         fitted(onx)
 
 

@@ -64,6 +64,15 @@ _OPTIMIZED = (
     "torch.onnx.export(..., dynamo=True, optimize=False)."
 )
 
+#: The second remedy for values that torch.onnx.export(dynamo=False) computed.
+_UNFOLDED = ", or dynamo=False, do_constant_folding=False to keep what they come from"
+
+#: The remedy for a file of dynamo=True in which a node lacks its operand.
+_CUT = (
+    "The optimizer of torch.onnx.export(..., dynamo=True) has removed the node, and onnxruntime cannot run the file "
+    "either. Use torch.onnx.export(..., dynamo=True, optimize=False)."
+)
+
 #: Names of values that this exporter computed to scale and shift the channels of a convolution.
 _SCALED = re.compile(r"onnx::(Add|Mul)_\d+")
 
@@ -96,6 +105,8 @@ def remedy_of_faulty_file(onx: onnx.ModelProto, error: str) -> str:
     if held_by_module(onx) or folded_from(onx):
         if any(words in error for words in ("TypeInferenceError", "bound to different types", "inconsistent type")):
             return _TYPES
+        if "which no node computes" in error:
+            return _CUT
         return _OPTIMIZED if "before the first step" in error and folded_from(onx) else ""
     if "requires the number of axes" in error and any(node.op_type == "SequenceEmpty" for node in onx.graph.node):
         return (
@@ -299,7 +310,7 @@ def _on_buffers(onx: onnx.ModelProto, trained: Collection[str], others: Collecti
             "grids, the matrix of a graph, or zeros that are added to the output. They are trained here, because "
             "torch.onnx.export(..., dynamo=False) does not record buffers. If they are buffers, set "
             f"weights_to_train={[f'-{name}' for name in fixed]}, or use torch.onnx.export(..., dynamo=True, "
-            "optimize=False), whose file says so."
+            f"optimize=False), whose file says so{_UNFOLDED if any(map(is_computed, fixed)) else ''}."
         )
     if unknown := [x for x in unknown_names(onx) if x in trained and x not in fixed]:
         found.append(
@@ -312,8 +323,7 @@ def _on_buffers(onx: onnx.ModelProto, trained: Collection[str], others: Collecti
         found.append(
             f"PyTorch's exporter computed {_some(unclear)}. The file does not show whether they are transposed "
             "parameters, which are trained as in PyTorch, products such as 2 w, or buffers. They are trained here. Use "
-            "torch.onnx.export(..., dynamo=True, optimize=False), whose file says so, or dynamo=False, "
-            "do_constant_folding=False to keep what they come from."
+            f"torch.onnx.export(..., dynamo=True, optimize=False), whose file says so{_UNFOLDED}."
         )
     if grids := [x for x, i in named.items() if x not in trained and _is_grid(x, graph.array_of(i).squeeze())]:
         found.append(

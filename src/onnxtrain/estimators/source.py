@@ -98,7 +98,7 @@ class Source:
             model = read_model(plain, reading, roles=roles)
         except ModelError as e:
             if remedy := remedy_of_faulty_file(proto, str(e)):
-                raise ModelError(f"{e}. {remedy}") from e
+                raise ModelError(f"{str(e).removesuffix('.')}. {remedy}") from e
             raise
         keys = graph.keys_of_columns(proto, model.output) if model.classes is None and reading.labels else None
         if keys is not None and len(keys) == model.width:

@@ -331,7 +331,8 @@ _REMEDIES = {
     "dynamo=True) for both axes, and with x.reshape(len(x), -1) in the module.",
     "Invalid input shape": " A row is too short for a convolution or a pooling of the model. Pad the rows.",
     "bias must be a 1D tensor": " torch.onnx.export(..., dynamo=True, optimize=False) writes such an intercept for "
-    "nn.Conv3d(..., bias=False). Use dynamo=False, do_constant_folding=False.",
+    "nn.Conv3d(..., bias=False). Use dynamo=False, do_constant_folding=False, or give each such layer zeros that are not "
+    "trained, before the export: del layer.bias; layer.register_buffer('bias', torch.zeros(layer.out_channels)).",
     "invalid expand shape": " The rows may be longer than the model's table of positions. Truncate them: "
     "tokenizer(texts, truncation=True, max_length=...).",
     "indices element out of data bounds": " An index selects a row of a table in the model, which has fewer rows. Use "
