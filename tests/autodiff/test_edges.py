@@ -240,6 +240,19 @@ def test_cofactors_of_a_symbolic_batch(check_model):
     check_model(model, {"X": np.random.default_rng(0).standard_normal((4, 3, 3))})
 
 
+@pytest.mark.parametrize("high, dx", [(6, [0, 0, 1, 0, 0]), (7, [0, 1, 1, 1, 1])])
+@pytest.mark.parametrize("bound", ["Identity(c)", "CastLike(c, X)"])
+def test_the_bounds_of_relu6(run, bound, high, dx):
+    """PyTorch writes ReLU6 as Clip; its derivative at the bounds is 0, that of clamp 1."""
+    model = program(
+        f"""g (double[N] X) => (double[N] Y) {{
+            low = Constant<value = double {{0}}>() c = Constant<value = double {{{high}}}>() high = {bound}
+            Y = Clip(X, low, high)
+        }}"""
+    )
+    assert gradients(run, model, np.array([-1.0, 0.0, 3.0, 6.0, 7.0]))[0].tolist() == dx
+
+
 # -------------------------------------------------------------------- newer
 
 RNG = np.random.default_rng(0)

@@ -15,7 +15,7 @@ import onnx_ir as ir
 from onnxtrain.autodiff.broadcast import scalar_like
 from onnxtrain.autodiff.registry import gradient_rule
 from onnxtrain.errors import GradientError
-from onnxtrain.graph import constant, is_float
+from onnxtrain.graph import constant, is_float, made_by, scalar
 
 # --------------------------------------------------------------- arithmetic
 
@@ -173,9 +173,15 @@ def extremum(op, node, dy):
 
 @gradient_rule("Clip", broadcast=True)
 def clip(op, node, dy):
-    """Pass dy to x within the bounds and at them, else to the bound; to `high` if the bounds are crossed."""
+    """Pass dy to x within the bounds and at them, else to the bound; to `high` if the bounds are crossed.
+
+    Bounds of 0 and 6 are those of ReLU6, whose derivative at them is 0 in PyTorch and TensorFlow, as that of Relu at 0.
+    A new network has many zeros there.
+    """
     x, low, high = (*node.inputs, None, None)[:3]
     (y,) = node.outputs
+    if _bound(low) == 0 and _bound(high) == 6:
+        return op.Where(op.And(op.Greater(x, low), op.Less(x, high)), dy, 0.0), None, None
     dx = op.Where(op.Equal(x, y), dy, 0.0)
     dlow = dhigh = None
     if high is not None:
@@ -184,6 +190,12 @@ def clip(op, node, dy):
     if low is not None:
         dlow = op.Where(op.Less(x, low), dy if dhigh is None else op.Sub(dy, dhigh), 0.0)
     return dx, dlow, dhigh
+
+
+def _bound(value):
+    """Return a bound of Clip if it is a constant; PyTorch's exporter casts it to the type of x."""
+    cast = made_by(value, "Cast", "CastLike", "Identity")
+    return scalar(value if cast is None else cast.inputs[0])
 
 
 @gradient_rule("Dropout", flat=(1, 2))
