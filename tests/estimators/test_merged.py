@@ -1308,6 +1308,14 @@ def test_a_file_with_a_list_of_tensors_has_a_remedy():
     assert not remedy_of_faulty_file(onx, "The model has no weights")
 
 
+def test_a_file_with_shapes_that_contradict_each_other_has_the_other_exporter_as_remedy():
+    of_script = network("A = MatMul(X, W) Y = MatMul(A, U)", W=W, U=U)
+    error = "onnxruntime cannot load the model: Op (Squeeze) [ShapeInferenceError] Dimension of input 1 must be 1"
+    other = of_dynamo("Y = MatMul(X, W)", "W", {"Y": ("", "matmul.default](args = (%X, %p_W))")}, W=W)
+    assert remedy_of_faulty_file(of_script, error).endswith("Use torch.onnx.export(..., dynamo=True).")
+    assert remedy_of_faulty_file(other, error).endswith("dynamo=False, do_constant_folding=False).")
+
+
 def test_a_file_whose_loss_is_nan_has_a_remedy():
     operations = {"Y": ("", "matmul.default](args = (%A, %p_W))")}
     onx = of_dynamo("A = Div(X, none) Y = MatMul(A, W)", "W", operations, {"none": ["val_1"]}, none=ZEROS, W=W)

@@ -102,23 +102,29 @@ def remedy_of_faulty_file(onx: onnx.ModelProto, error: str) -> str:
         return f"The exporter of Keras with TensorFlow kept it, and onnxruntime cannot run it either. {WITH_JAX}"
     if onx.producer_name != "pytorch":
         return ""
-    if held_by_module(onx) or folded_from(onx):
-        if any(words in error for words in ("TypeInferenceError", "bound to different types", "inconsistent type")):
-            return _TYPES
-        if "which no node computes" in error:
-            return _CUT
-        return _OPTIMIZED if "before the first step" in error and folded_from(onx) else ""
+    of_dynamo = bool(held_by_module(onx) or folded_from(onx))
+    if "ShapeInferenceError" in error:
+        this, other = ("True", "False, do_constant_folding=False") if of_dynamo else ("False", "True")
+        return (
+            f"torch.onnx.export(..., dynamo={this}) writes such nodes for some modules, and onnxruntime cannot run them "
+            f"either. Use torch.onnx.export(..., dynamo={other})."
+        )
+    if of_dynamo:
+        return _remedy_of_dynamo(onx, error)
     if "requires the number of axes" in error and any(node.op_type == "SequenceEmpty" for node in onx.graph.node):
         return (
             "torch.onnx.export(..., dynamo=False) wrote a list of tensors as a sequence, whose shapes are unknown. Use "
             "torch.onnx.export(..., dynamo=True)."
         )
-    if "ShapeInferenceError" not in error:
-        return ""
-    return (
-        "torch.onnx.export(..., dynamo=False) writes such nodes for some modules, and onnxruntime cannot run them "
-        "either. Use torch.onnx.export(..., dynamo=True)."
-    )
+    return ""
+
+
+def _remedy_of_dynamo(onx: onnx.ModelProto, error: str) -> str:
+    if any(words in error for words in ("TypeInferenceError", "bound to different types", "inconsistent type")):
+        return _TYPES
+    if "which no node computes" in error:
+        return _CUT
+    return _OPTIMIZED if "before the first step" in error and folded_from(onx) else ""
 
 
 def _on_dynamo(onx: onnx.ModelProto, module: Module, trained: Collection[str]) -> list[str]:

@@ -34,7 +34,10 @@ _COARSE_ROUNDING = 1e-3
 _LARGEST = 2**16
 
 #: The remedy for a model for batches of one size.
-_OPEN = "Export it with a variable batch axis (dynamic_axes or dynamic_shapes of torch.onnx.export)."
+_OPEN = (
+    'Export it with a variable batch axis: torch.onnx.export(..., dynamo=True, dynamic_shapes=[{0: "n"}]). PyTorch may fix '
+    "the axis if it is given as a torch.export.Dim."
+)
 
 
 @graph.as_model_error("The batch axis of the model cannot be made variable")

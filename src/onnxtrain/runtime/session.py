@@ -323,7 +323,9 @@ _FEATURES = (
 #: The remedies for parts of the messages of onnxruntime.
 _REMEDIES = {
     "Attempting to broadcast": " Two inputs or results have different lengths. Pass the inputs of a row, such as token "
-    "ids and their mask, with the same length, and rows with as many features as the model takes.",
+    "ids and their mask, with the same length, and rows with as many features as the model takes. If they are right, the "
+    "file may only take as many rows as it was exported with. Use torch.onnx.export(..., dynamo=True, "
+    'dynamic_shapes=[{0: "n"}]).',
     "GEMM: Dimension mismatch": _FEATURES,
     "requests feature": _FEATURES,
     "cannot be reshaped to the requested shape": " The file may only take as many rows, or rows as long, as it was "
