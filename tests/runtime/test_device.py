@@ -313,6 +313,16 @@ def test_a_file_for_one_number_of_rows_has_a_remedy():
         run(onx, {"X": np.ones((2, 2), np.float32)})
 
 
+def test_a_comparison_with_as_many_values_as_the_export_had_rows_has_a_remedy():
+    """As speechbrain's mask of lengths is written if the batch axis is a torch.export.Dim."""
+    onx = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> g (float[n, 2] X) => (bool[n, 2] Y)
+        <float[3, 1] lengths = {1, 2, 3}> { Y = Less(X, lengths) }"""
+    )
+    with pytest.raises(DataError, match=r"only take as many rows as it was exported .*dynamic_shapes=\[\{0: \"n\"\}\]"):
+        run(onx, {"X": np.ones((8, 2), np.float32)})
+
+
 def test_a_reshape_to_a_number_of_rows_is_said_to_be_of_the_export():
     onx = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["" : 17]> g (float[n,2] X) => (float[n,2] Y) <int64[2] s = {1, 2}>
