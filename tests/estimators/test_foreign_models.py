@@ -998,6 +998,13 @@ def test_a_position_bias_that_was_read_from_a_table_stays_one(how, n_heads):
     )
 
 
+def test_a_position_bias_of_one_head_is_warned_of():
+    with pytest.warns(
+        UserWarning, match="onnx::Add_7 seem to be tables of position biases .*do_constant_folding=False"
+    ):
+        trained_on_pairs(with_position_bias(True, drawn(7, 1)), 1)
+
+
 def with_equal_rows(onx):
     onx.graph.initializer[1].CopyFrom(tensor(onx.graph.initializer[1].name, np.zeros((1, 2, 4, 4), np.float32)))
 
@@ -1042,6 +1049,7 @@ def test_values_that_no_exporter_read_from_a_table_are_trained_by_themselves(cha
     assert trained_on_pairs(onx).weights_[onx.graph.initializer[1].name].shape == (1, 2, 4, 4)
 
 
+@pytest.mark.filterwarnings("ignore:.* seem to be tables of position biases")
 @pytest.mark.parametrize("how", [{}, FOLDED], ids=["its name says so", "its metadata says so"])
 def test_single_values_that_are_equal_are_trained_apart(how):
     """A table of one head may begin with equal values: the places do not say which of them are one weight."""

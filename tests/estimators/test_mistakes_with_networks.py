@@ -677,7 +677,9 @@ def test_an_intercept_of_two_axes_has_a_remedy():
     try:
         session.run(None, {"X": clips})
     except Exception:  # onnxruntime's own class
-        message = "nn.Conv3d(..., bias=False). Use dynamo=False, do_constant_folding=False, or give each such layer zeros"
+        message = (
+            "nn.Conv3d(..., bias=False). Use dynamo=False, do_constant_folding=False, or give each such layer zeros"
+        )
         with pytest.raises(DataError, match=re.escape(message)):
             C(CLIPS).fit(clips, KINDS)
     else:

@@ -25,7 +25,7 @@ from onnxtrain.convert.likely_buffers import (
 )
 from onnxtrain.convert.merged import ambiguous_copies, begins_so, owners_of_copies, separate_copies
 from onnxtrain.convert.padding import padding_rows
-from onnxtrain.convert.tied_weights import folded_from, is_computed, spread_tables
+from onnxtrain.convert.tied_weights import folded_from, is_computed, repeated_biases, spread_tables
 
 #: Sums and products that the optimizer drops if the other operand is the scalar 0 or 1.
 _ARITHMETIC = re.compile(r"(add|sub|mul|div)(_\d+)?")
@@ -106,8 +106,8 @@ def remedy_of_faulty_file(onx: onnx.ModelProto, error: str) -> str:
     if "ShapeInferenceError" in error:
         this, other = ("True", "False, do_constant_folding=False") if of_dynamo else ("False", "True")
         return (
-            f"torch.onnx.export(..., dynamo={this}) writes such nodes for some modules, and onnxruntime cannot run them "
-            f"either. Use torch.onnx.export(..., dynamo={other})."
+            f"torch.onnx.export(..., dynamo={this}) writes such nodes for some modules, and onnxruntime cannot run "
+            f"them either. Use torch.onnx.export(..., dynamo={other})."
         )
     if of_dynamo:
         return _remedy_of_dynamo(onx, error)
@@ -244,7 +244,8 @@ def _on_results(onx: onnx.ModelProto, trained: Collection[str]) -> list[str]:
     """Return the warnings for values that the exporter seems to have computed from a parameter, by a function."""
     found = []
     computed = {name: i for name, i in _floats(onx, trained).items() if is_computed(name)}
-    if results := [name for name, i in computed.items() if may_be_result(graph.array_of(i))]:
+    results = [name for name, i in computed.items() if may_be_result(graph.array_of(i))]
+    if results:
         found.append(
             f"{_some(results)} seem to be results of a softmax, a norm or a mask that PyTorch's exporter computed from "
             "a parameter, according to their values. The results are trained here, but PyTorch trains the parameter. "
@@ -255,6 +256,13 @@ def _on_results(onx: onnx.ModelProto, trained: Collection[str]) -> list[str]:
             f"PyTorch's exporter computed {_some(scaled)}, perhaps as -2 w from a parameter w, and a function follows. "
             "The result is trained here, but PyTorch trains w. Use torch.onnx.export(..., dynamo=False, "
             "do_constant_folding=False) to keep the parameter."
+        )
+    places = repeated_biases(onx)
+    if read := [name for name in computed if name in places and name not in results]:
+        found.append(
+            f"{_some(read)} seem to be tables of position biases with one column that PyTorch's exporter looked up, "
+            "according to their repeated values. Each place is trained here, but PyTorch trains the table. Use "
+            "torch.onnx.export(..., dynamo=False, do_constant_folding=False) to keep the table."
         )
     factors = factors_of_angles(onx)
     if angles := [name for name in computed if name in factors]:

@@ -35,8 +35,8 @@ _LARGEST = 2**16
 
 #: The remedy for a model for batches of one size.
 _OPEN = (
-    'Export it with a variable batch axis: torch.onnx.export(..., dynamo=True, dynamic_shapes=[{0: "n"}]). PyTorch may fix '
-    "the axis if it is given as a torch.export.Dim."
+    'Export it with a variable batch axis: torch.onnx.export(..., dynamo=True, dynamic_shapes=[{0: "n"}]). PyTorch may '
+    "fix the axis if it is given as a torch.export.Dim."
 )
 
 

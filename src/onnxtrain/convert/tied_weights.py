@@ -161,6 +161,19 @@ def spread_tables(onx: onnx.ModelProto) -> dict[str, SpreadTable]:
     return {name: table for name, table in tables.items() if table is not None}
 
 
+def repeated_biases(onx: onnx.ModelProto) -> set[str]:
+    """Return the values in a file of dynamo=False that were probably read from tables with one column.
+
+    Values by chance equal are rare, so that repeated ones come from one element. Their table is not restored, since few
+    elements may be equal by their initial values. Two values are a mask.
+    """
+    if onx.producer_name != "pytorch" or folded_from(onx):
+        return set()
+    names = _read_from_tables(onx) - spread_tables(onx).keys()
+    arrays = {i.name: graph.array_of(i) for i in onx.graph.initializer if i.name in names and len(i.dims) > 1}
+    return {name for name, array in arrays.items() if 2 < len(np.unique(array)) <= array.size // 2}
+
+
 def _read_from_tables(onx: onnx.ModelProto) -> set[str]:
     """Return the names of initializers that the exporter computed and may have read from a table.
 

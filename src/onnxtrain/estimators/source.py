@@ -228,7 +228,7 @@ def _in_standard_operators(own: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def _complete(dims: Any, declared: Sequence[Any]) -> None:
-    """Set, in place, the lengths of an output that inference left open to the declared ones, except that of the rows."""
+    """Set, in place, the lengths of an output that inference left open to the declared ones, except that of rows."""
     if not dims and len(declared) > 1:
         dims.extend(declared)
     elif len(dims) == len(declared):

@@ -296,9 +296,9 @@ def _check_names(graph: onnx.GraphProto) -> None:
         for name, times in Counter([*names, *made]).items():
             if times > 1:
                 raise ModelError(
-                    f"The graph {graph.name!r} has {times} values named {name!r}. If torch.onnx.export(..., dynamo=True, "
-                    "input_names=...) wrote the file, its optimizer gave the name of an input to a result, too. Use "
-                    "optimize=False."
+                    f"The graph {graph.name!r} has {times} values named {name!r}. If torch.onnx.export(..., dynamo="
+                    "True, input_names=...) wrote the file, its optimizer gave the name of an input to a result, too. "
+                    "Use optimize=False."
                 )
 
 

@@ -323,8 +323,8 @@ _FEATURES = (
 #: The remedies for parts of the messages of onnxruntime.
 _REMEDIES = {
     "Attempting to broadcast": " Two inputs or results have different lengths. Pass the inputs of a row, such as token "
-    "ids and their mask, with the same length, and rows with as many features as the model takes. If they are right, the "
-    "file may only take as many rows as it was exported with. Use torch.onnx.export(..., dynamo=True, "
+    "ids and their mask, with the same length, and rows with as many features as the model takes. If they are right, "
+    "the file may only take as many rows as it was exported with. Use torch.onnx.export(..., dynamo=True, "
     'dynamic_shapes=[{0: "n"}]).',
     "GEMM: Dimension mismatch": _FEATURES,
     "requests feature": _FEATURES,
@@ -333,8 +333,8 @@ _REMEDIES = {
     "dynamo=True) for both axes, and with x.reshape(len(x), -1) in the module.",
     "Invalid input shape": " A row is too short for a convolution or a pooling of the model. Pad the rows.",
     "bias must be a 1D tensor": " torch.onnx.export(..., dynamo=True, optimize=False) writes such an intercept for "
-    "nn.Conv3d(..., bias=False). Use dynamo=False, do_constant_folding=False, or give each such layer zeros that are not "
-    "trained, before the export: del layer.bias; layer.register_buffer('bias', torch.zeros(layer.out_channels)).",
+    "nn.Conv3d(..., bias=False). Use dynamo=False, do_constant_folding=False, or give each such layer zeros that are "
+    "not trained, before the export: del layer.bias; layer.register_buffer('bias', torch.zeros(layer.out_channels)).",
     "invalid expand shape": " The rows may be longer than the model's table of positions. Truncate them: "
     "tokenizer(texts, truncation=True, max_length=...).",
     "indices element out of data bounds": " An index selects a row of a table in the model, which has fewer rows. Use "
