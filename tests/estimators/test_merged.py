@@ -1299,6 +1299,17 @@ def test_a_faulty_file_of_pytorch_has_a_remedy():
         fitted(onx)
 
 
+def test_the_weights_of_a_keras_model_that_dynamo_wrote_as_constants_have_a_remedy():
+    held = "p_A: CONSTANT_TENSOR target='lifted_tensor_0'"
+    onx = of_dynamo('Y = MatMul(X, "lifted_tensor_0")', "", {}, lifted_tensor_0=W)
+    onx.graph.metadata_props[0].value += held
+    value = onx.graph.value_info.add()
+    value.CopyFrom(onnx.helper.make_tensor_value_info("lifted_tensor_0", onnx.TensorProto.FLOAT, W.shape))
+    value.metadata_props.add(key="pkg.torch.export.graph_signature.InputSpec.kind", value="CONSTANT_TENSOR")
+    with pytest.raises(WeightError, match=r"Keras model. Set weights_to_train='lifted_tensor_\*', or a list"):
+        fitted(onx)
+
+
 def test_a_file_with_a_list_of_tensors_has_a_remedy():
     onx = network("A = MatMul(X, W) Y = MatMul(A, U)", W=W, U=U)
     onx.graph.node.add(op_type="SequenceEmpty", output=["list"])
