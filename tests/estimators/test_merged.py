@@ -3,6 +3,8 @@
 Each network is judged by one that has all its weights apart, with the intercepts 1e-30 where the other one has 0.
 """
 
+import warnings
+
 import numpy as np
 import onnx
 import onnx.numpy_helper
@@ -1094,6 +1096,28 @@ def test_a_value_with_the_elements_of_a_parameter_is_not_precomputed(name, sourc
     onx = of_dynamo(f"tanh = Tanh(X) Y = MatMul(tanh, {name})", "f.weight", operations, {name: sources}, **{name: W})
     onx.graph.metadata_props[0].value = onx.graph.metadata_props[0].value.replace("X: USER", "x: USER")
     fitted(onx)
+
+
+@pytest.mark.filterwarnings("ignore:.*max_iter")
+@pytest.mark.parametrize("factor", ["", "value: 2"])
+def test_one_times_a_weight_in_addcmul_is_not_precomputed(factor):
+    """As the response normalization of ConvNeXt V2 is written."""
+    text = f"addcmul.default](args = (%view, %view_1, %X), kwargs = {{{factor}}})"
+    operations = {"A": ("f", text), "B": ("f", text)}
+    sources = {"tmp": ["f.weight", "value", "value_cast", "view_1"]}
+    onx = of_dynamo(
+        "A = Mul(tmp, X) B = Add(view, A) Y = MatMul(B, U)",
+        "f.weight",
+        operations,
+        sources,
+        tmp=V[:1],
+        view=V[1:2],
+        U=U,
+    )
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        fitted(onx)
+    assert any("precomputed tmp" in str(w.message) for w in found) == bool(factor)
 
 
 @pytest.mark.filterwarnings("error", "ignore:.*max_iter")

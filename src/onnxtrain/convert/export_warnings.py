@@ -45,6 +45,10 @@ _BASE = "base_layer"
 _SUM = re.compile(r"(add|sub|rsub)(_\d+)?")
 _CONSTANT = re.compile(r"(val|scalar_tensor_default)(_\d+)?")
 
+#: The operation b + w x without a factor, and the names of 1 w in it.
+_ADDCMUL = re.compile(r"aten\.addcmul\..*kwargs = \{\}")
+_ONE = re.compile(r"(tmp|value|value_cast)(_\d+)?")
+
 #: Operations that read some elements of a parameter.
 _PART = re.compile(r"(select|slice|getitem|index\w*|narrow|unbind|split\w*|chunk)(_\d+)*")
 
@@ -579,17 +583,30 @@ def _computed_in_advance(module: Module, spread: Container[str]) -> list[str]:
     """
     parameters = {name for name, (_, kind) in module.held.items() if kind == "PARAMETER"}
     others = module.held.keys() | module.made
+    once = _factors_of_one(module)
     return [
         name
         for name, sources in module.folded.items()
         if name in module.initializers
         and not parameters.isdisjoint(sources)
         and (
-            not all(x in others or MOVES.fullmatch(x) or _is_position(x, name, sources) for x in (name, *sources))
+            not all(
+                x in others
+                or MOVES.fullmatch(x)
+                or _is_position(x, name, sources)
+                or (name in once and _ONE.fullmatch(x))
+                for x in (name, *sources)
+            )
             or (name not in spread and _reads_some_twice((name, *sources), graph.array_of(module.initializers[name])))
         )
         and not _adds_constants(name, sources, parameters)
     ]
+
+
+def _factors_of_one(module: Module) -> set[str]:
+    """Return the operands of addcmul(b, w, x) without a factor; the exporter writes 1 w for w."""
+    operations = (o for o in module.operations if _ADDCMUL.search(o.text))
+    return {x for operation in operations for node in operation.nodes for x in node.input}
 
 
 def _reads_some_twice(names: Sequence[str], array: np.ndarray) -> bool:
