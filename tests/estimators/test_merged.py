@@ -10,7 +10,7 @@ import onnx
 import onnx.numpy_helper
 import pytest
 
-from onnxtrain import OrtGradientRegressor
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.convert.export_warnings import remedy_of_faulty_file
 from onnxtrain.convert.padding import padding_rows
 from onnxtrain.errors import ConvergenceError, ModelError, WeightError
@@ -1321,6 +1321,15 @@ def test_a_faulty_file_of_pytorch_has_a_remedy():
         ModelError, match=r"^Add\(.*\) is not valid: .*onnxruntime cannot run them either\. .*dynamo=True"
     ):
         fitted(onx)
+
+
+def test_a_faulty_file_has_a_remedy_when_its_output_is_looked_at(monkeypatch):
+    def refused(*_):
+        raise ModelError("onnxruntime cannot load the model: Op (Squeeze) [ShapeInferenceError] Dimension of input 1")
+
+    monkeypatch.setattr("onnxtrain.estimators.start.settled", refused)
+    with pytest.raises(ModelError, match=r"onnxruntime cannot run them either\. Use .*dynamo=True\)\.$"):
+        OrtGradientClassifier(network("A = MatMul(X, W) Y = Relu(A)", W=W)).fit(X, np.arange(20) % 3)
 
 
 def test_the_weights_of_a_keras_model_that_dynamo_wrote_as_constants_have_a_remedy():

@@ -309,10 +309,17 @@ def _begin(
 ) -> tuple[TrainedModel, TrainingState]:
     """Return the user's model, ready to be trained and compared with the original, and its state."""
     rows, trained = _opened(estimator, rows, model, entrance)
-    try:
+    with _remedy_of_file(trained.source):
         return _agreed(estimator, rows, trained)
+
+
+@contextmanager
+def _remedy_of_file(source: Source) -> Iterator[None]:
+    """Add to an error the remedy for the user's file, if its exporter wrote it wrongly."""
+    try:
+        yield
     except ModelError as e:
-        if remedy := trained.source.remedy_of(str(e)):
+        if remedy := source.remedy_of(str(e)):
             raise ModelError(f"{str(e).rstrip('.')}. {remedy}") from e
         raise
 
@@ -414,7 +421,8 @@ def _with_output_known(estimator: OrtGradientEstimator, source: Source, rows: Ro
         reading = replace(reading, output_is="scores")
     of_rows = reading.needs_rows(source.model)
     if of_rows:
-        source = settled(source, rows.X, rows.form, reading)
+        with _remedy_of_file(source):
+            source = settled(source, rows.X, rows.form, reading)
     if source.original is not None:
         check_axes(source.model, rows.y, positional=reading.target is not None)
     if estimator.class_axis is not None:
