@@ -63,6 +63,14 @@ MODELS = {
     "vote of trees of float64 rows": (VotingRegressor([("a", TREES), ("b", Ridge())]), X, Y, 1),
     "bags": (BaggingRegressor(splines(Ridge()), 2, random_state=0), X, Y, 2),
     "bags of columns": (BaggingRegressor(splines(Ridge()), 2, max_features=0.5, random_state=0), X, Y, 2),
+    "bags of chosen columns": (
+        BaggingRegressor(
+            make_pipeline(ColumnTransformer([("a", SplineTransformer(n_knots=3), [0, 1])]), Ridge()), 2, random_state=0
+        ),
+        X,
+        Y,
+        2,
+    ),
     "bags of a frame": (BaggingRegressor(splines(Ridge()), 2, random_state=0), FRAME, Y, 2),
     "stack": (StackingRegressor([("a", splines(Ridge())), ("b", Ridge())]), X, Y, 1),
     "stack with its rows": (StackingRegressor([("a", splines(Ridge())), ("b", Ridge())], passthrough=True), X, Y, 1),

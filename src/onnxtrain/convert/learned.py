@@ -202,7 +202,7 @@ def paths(estimator: Any, path: str = "") -> Iterator[tuple[str, BaseEstimator]]
     path = path or type(estimator).__name__.lower()
     yield path, estimator
     steps = next((attribute for kind, attribute in _STEPS.items() if isinstance(estimator, kind)), None)
-    held = getattr(estimator, steps) if steps else {k: v for k, v in vars(estimator).items() if k.endswith("_")}
+    held = getattr(estimator, steps, {}) if steps else {k: v for k, v in vars(estimator).items() if k.endswith("_")}
     if thawed(estimator) is not estimator:
         held = {"estimator": thawed(estimator)}
     for name, value in held.items():
@@ -216,7 +216,7 @@ def learned(estimator: BaseEstimator, path: Path = ()) -> Iterator[Learned]:
     """Yield every learned array of an estimator and of those inside it, in the order in which they were set."""
     steps = next((attribute for kind, attribute in _STEPS.items() if isinstance(estimator, kind)), None)
     if steps is not None:
-        for name, step in getattr(estimator, steps).items():
+        for name, step in getattr(estimator, steps, {}).items():  # an unfitted ColumnTransformer has none
             yield from learned(step, (*path, steps, name))
     elif isinstance(estimator, BaseEstimator):
         for name, value in _fitted(estimator).items():
