@@ -585,3 +585,13 @@ def test_columns_that_a_fit_asks_for_by_name(within):
     frame, model = load_diabetes(as_frame=True).data, clone(HISTOGRAM).set_params(monotonic_cst={"bmi": 1})
     tuned = OrtGradientRegressor(within(model), max_iter=1, learning_rate=1e-30).fit(frame, Y)
     np.testing.assert_allclose(tuned.predict(frame), clone(model).fit(frame, Y).predict(frame), rtol=1e-5)
+
+
+def test_nearest_rows_of_equal_rows_are_refused_with_a_kernel_of_all_rows():
+    rows = np.repeat(np.round(WINE[:, :2]), 2, axis=0)
+    targets = np.arange(len(rows)) % 2
+    with pytest.raises(ConversionError, match="equally far.*Use kernel='rbf', where all rows count"):
+        OrtGradientClassifier(LabelSpreading(kernel="knn").fit(rows, targets)).fit(rows, targets)
+    again = LabelSpreading(kernel="rbf").fit(rows, targets)
+    start = OrtGradientClassifier(again, max_iter=0).fit(rows, targets)
+    close(start.predict_proba(rows), again.predict_proba(rows))

@@ -427,6 +427,11 @@ def remedy_of(estimator: BaseEstimator) -> str:
             "If the nearest rows of a row are equally far, for example because they are equal, rounding decides which "
             "of them vote. Use RadiusNeighborsClassifier(radius, outlier_label='most_frequent'), where all of them do."
         )
+    if any(getattr(found, "kernel", None) == "knn" for found in inside(estimator)):  # LabelSpreading, LabelPropagation
+        return (
+            "If the nearest rows of a row are equally far, for example because they are equal, rounding decides whose "
+            "label distributions it gets. Use kernel='rbf', where all rows count."
+        )
     if isinstance(predictor_of(estimator), OneVsOneClassifier) and is_approximate(estimator):
         return remedy_of_labels(estimator)
     if holds(estimator, RadiusNeighborsRegressor):
