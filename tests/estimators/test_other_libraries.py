@@ -193,12 +193,14 @@ def test_columns_of_categories_are_encoded_before_the_trees(library):
     alone, last = (boosted(library, kind, params | own) for _ in range(2))
     behind = make_pipeline(FunctionTransformer(lambda rows: rows.astype({"kind": dtype})), last)
     for model, rows in ((alone, frame), (behind, frame.astype({"kind": "str"}))):
-        with pytest.raises(ConversionError, match="encodes columns of categories itself.*Encode them before it"):
+        with pytest.raises(ConversionError, match="encodes columns of categories itself.*unknown_value=-1"):
             OrtGradientRegressor(model.fit(rows, SIZE)).fit(rows, SIZE)
-    encoder = make_column_transformer((OrdinalEncoder(), ["kind"]), remainder="passthrough")
+    codes = OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)
+    encoder = make_column_transformer((codes, ["kind"]), remainder="passthrough")
     pipeline = make_pipeline(encoder, boosted(library, kind, params)).fit(frame, SIZE)
     start = OrtGradientRegressor(pipeline, max_iter=0).fit(frame, SIZE)
-    np.testing.assert_allclose(start.predict(frame), pipeline.predict(frame), rtol=1e-4, atol=1e-5)
+    for rows in (frame, frame.assign(kind="never seen")):
+        np.testing.assert_allclose(start.predict(rows), pipeline.predict(rows), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.filterwarnings("ignore")

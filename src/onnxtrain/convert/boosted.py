@@ -62,8 +62,8 @@ def check_exported(estimator: Any) -> None:
     if library is not None and categories[library]():
         raise ConversionError(
             "It encodes columns of categories itself, which its exporter cannot write. Encode them before it, in place "
-            "of a step that makes categories, and fit again: make_pipeline(make_column_transformer((OrdinalEncoder(), "
-            "columns), remainder='passthrough'), "
+            "of a step that makes categories, and fit again: make_pipeline(make_column_transformer((OrdinalEncoder("
+            "handle_unknown='use_encoded_value', unknown_value=-1), columns), remainder='passthrough'), "
             f"{name}())."
         )
 
