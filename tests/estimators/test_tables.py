@@ -645,3 +645,15 @@ def test_a_subclass_that_predicts_otherwise_is_not_its_parent(kind):
         ConversionError, match=rf"no converter for {kind.__name__}. Register one with onnxtrain.converter"
     ):
         ours(fitted).fit(*DIABETES)
+
+
+@pytest.mark.parametrize("value", [None, 1.5, "many"])
+def test_a_column_that_is_dropped_may_hold_anything(value):
+    """In ONNX it is an input of integers, which no node reads."""
+    rows = PEOPLE[["income", "city", "visits"]].fillna("none")
+    model = make_column_transformer((StandardScaler(), ["income"]), (OneHotEncoder(), ["city"]))
+    fitted = make_pipeline(model, Ridge()).fit(rows, SPENT)
+    start = ours(fitted, max_iter=0).fit(rows, SPENT)
+    assert set(start.onnx_status_.values()) == {"ONNX"}
+    others = rows.assign(visits=value)
+    assert_close(start.predict(others), fitted.predict(others))

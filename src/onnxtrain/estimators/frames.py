@@ -17,6 +17,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
 from sklearn.utils import check_array
 
+from onnxtrain import graph
 from onnxtrain.convert.columns import by_column
 from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.errors import DataError, warn
@@ -335,12 +336,26 @@ class InputForm:
                 for name, dtype in model.features.items()
             }
         if self.by_name:
-            return feeds_by_name(X, model.features, model.shapes)
+            try:
+                return feeds_by_name(X, model.features, model.shapes)
+            except DataError:
+                unread = _unread(model)
+                if not unread or not is_frame(X):
+                    raise
+            return feeds_by_name(X.assign(**dict.fromkeys(unread, 0)), model.features, model.shapes)
         (name,) = model.features
         return {name: X}
 
     def _declared(self, name: str, model: TrainableModel) -> tuple[int | None, ...] | None:
         return None if self.shapes.get(name) is None else model.shapes[name]
+
+
+def _unread(model: TrainableModel) -> list[str]:
+    """Return the numeric inputs that no node reads: columns that a ColumnTransformer drops, of any type."""
+    proto = model.graph()
+    read = {name for node in graph.nodes_in(proto.graph.node) for name in node.input}
+    read |= {output.name for output in proto.graph.output}
+    return [name for name, dtype in model.features.items() if name not in read and dtype.kind in "iuf"]
 
 
 class Rows(NamedTuple):

@@ -63,6 +63,9 @@ class Frame(HasShape, Protocol):
     def __getitem__(self, name: Any, /) -> Any:
         """Return a column, or several."""
 
+    def assign(self, **columns: Any) -> Frame:
+        """Return a frame with new columns."""
+
 
 #: The types of rows, targets and sample weights that users give.
 ArrayLike: TypeAlias = "npt.ArrayLike | scipy.sparse.spmatrix | Frame | Mapping[str, npt.ArrayLike] | Inputs"
