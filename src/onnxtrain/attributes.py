@@ -42,6 +42,7 @@ _REMEDIES = {
     "The optimizer is the parameter solver; onnxtrain.save stores its state": "optimizer_ optimizer_state",
     "To start anew, call fit with warm_start=False; sklearn.base.clone(model) is an unfitted copy": "clone copy "
     "reinitialize reset reset_parameters reset_weights",
+    "Use to_sklearn().named_steps or estimator.named_steps, if the estimator is a pipeline": "named_steps steps",
     "Use a search of scikit-learn: GridSearchCV(model, {'l2': [0, 0.01]})": "best_estimator_ best_params_ best_score_ "
     "cv_results_ grid_search search tune",
     "Use cross_val_score of scikit-learn": "cross_val_score cross_validate cv validate",
@@ -79,7 +80,7 @@ _REMEDIES = {
     "n_features n_features_ num_features",
     "Use n_iter_, the number of epochs": "epoch epochs_ n_epochs_",
     "Use onnxruntime.InferenceSession(model.get_trained_onnx().SerializeToString()).get_inputs()": "get_inputs "
-    "get_outputs get_providers input_names output_names sess session",
+    "get_outputs get_providers input_names output_names sess session session_",
     "Use onnxtrain.load(path)": "from_pretrained load_checkpoint load_model load_params load_state_dict load_weights "
     "restore",
     "Use onnxtrain.load(path), a function": "load",

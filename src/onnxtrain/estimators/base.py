@@ -17,7 +17,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain import __version__, attributes
-from onnxtrain.arguments import SetsItsParameters, names_its_arguments
+from onnxtrain.arguments import SetsItsParameters, names_its_arguments, synonym
 from onnxtrain.errors import ArgumentTypeError, warn
 from onnxtrain.estimators import deferred
 from onnxtrain.estimators.protocols import (
@@ -28,6 +28,7 @@ from onnxtrain.estimators.protocols import (
     is_onnx,
     takes_sparse,
 )
+from onnxtrain.registry import is_of_package
 from onnxtrain.rows.parts import Part, Parts
 
 # scikit-learn supports callbacks since version 1.9.
@@ -422,6 +423,14 @@ class OrtGradientEstimator(_TakesCallbacks, SetsItsParameters, BaseEstimator, me
         if name[0] != "_" and not hasattr(type(self), name):
             raise AttributeError(attributes.of_estimator(self, name), name=name, obj=self)
         return object.__getattribute__(self, name)  # once more: a property may raise its own message
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Raise an AttributeError for a parameter of another library, such as lr, which would have no effect."""
+        known = self._get_param_names() if name[0] != "_" and is_of_package(type(self)) else ()
+        if name not in known and not hasattr(type(self), name) and (ours := synonym(name)) in known:
+            said = f"{type(self).__name__} has no parameter {name!r}. Did you mean {ours!r}?"
+            raise AttributeError(said, name=name, obj=self)
+        super().__setattr__(name, value)
 
     def _of_inner(self, name: str) -> str:
         """Return the end of a message about an attribute of the scikit-learn estimator inside; empty if it has none."""

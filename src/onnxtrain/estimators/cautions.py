@@ -215,6 +215,18 @@ def warn_of_other_rows(data: Any, validation: Any, *, classifies: bool) -> None:
                 "as in another unit. A Pipeline or TransformedTargetRegressor around this estimator transforms "
                 f"{other}, but not {name}. Pass {name} transformed in the same way."
             )
+        elif name == "y_val" and (ratio := _ratio_of_spreads(before, now)) < 1 / _OTHER_UNIT:
+            warn(
+                f"The values of y_val vary {ratio:.3g} times as much as those of y, as in another unit. Pass y_val "
+                "and y in the same unit, both scaled or both not."
+            )
+
+
+def _ratio_of_spreads(before: np.ndarray, now: np.ndarray) -> float:
+    """Return the standard deviation of values as a multiple of that of others; 1 for too few or constant values."""
+    if min(len(before), len(now)) < _ROWS or not before.std() or not now.std():
+        return 1.0
+    return float(now.std() / before.std())
 
 
 def _distance(before: Any, now: Any) -> float:
@@ -280,6 +292,12 @@ _MOST_ROWS = 200
 #: The least number of rows of a label, and their least share for which one class is predicted, that show its name.
 _PER_LABEL, _SURE = 5, 0.8
 
+#: The multiple of the rows that guessing predicts right, and of the loss at the end of the fit, that is still near.
+_SLACK = 1.5
+
+#: The probability that a leaf of a tree, or rounding, gives for 0.
+_ZERO = 1e-7
+
 
 def warn_of_start(estimator: OrtGradientEstimator, model: TrainedModel, rows: Rows) -> None:
     """Warn if a trained model begins with predictions in another unit, or of other classes, than y."""
@@ -304,7 +322,36 @@ def warn_of_start(estimator: OrtGradientEstimator, model: TrainedModel, rows: Ro
         scores = np.hstack([np.zeros_like(found), found]) if found.shape[1] == 1 else found
         if read.link is not Link.PROBABILITY and model.source.original is not None and not shows_scale:
             _warn_of_certainty(scores, label, _largest(next(iter(X.values())) if isinstance(X, Mapping) else X))
-        _warn_of_other_order(scores.argmax(axis=1), label[:, 0], targets.classes)
+        in_order = _warn_of_other_order(scores.argmax(axis=1), label[:, 0], targets.classes)
+        if in_order and model.source.original is None:
+            logits = np.log(np.maximum(scores, _ZERO)) if read.link is Link.PROBABILITY else scores
+            _warn_of_guesses(logits, label, targets.classes, estimator.estimator)
+
+
+def _warn_of_guesses(logits: np.ndarray, label: np.ndarray, classes: np.ndarray, estimator: Any) -> None:
+    """Warn of a fitted classifier that is right no more often than its most frequent answer, and surer than guessing.
+
+    The last step of a fitted pipeline is such a classifier for rows without the scaler before it.
+    """
+    counts = np.bincount(label[:, 0], minlength=len(classes))
+    n_right = int(np.sum(logits.argmax(axis=1) == label[:, 0]))
+    loss = float(np.mean(logsumexp(logits, axis=1) - np.take_along_axis(logits, label, 1)[:, 0]))
+    guessing, guessed = float(np.log(logits.shape[1])), len(label) / logits.shape[1]
+    if np.count_nonzero(counts) == 1 or n_right > min(np.max(counts), _SLACK * guessed):
+        return
+    if isinstance(estimator, Pipeline) and type(estimator.steps[0][1]) in _SPREAD:
+        return  # warn_of_scale knows the rows of its fit
+    last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
+    if loss <= max(guessing, _SLACK * getattr(last, "loss_", 0.0)):  # a network may have been trained little
+        return
+    names, most = classes.tolist(), int(np.argmax(counts))
+    absent = [names[k] for k in np.flatnonzero(counts == 0)[:5]]
+    lacks = f" y lacks {', '.join(map(repr, absent))}, which it knows." if absent else ""
+    warn(
+        f"The fitted model predicts {n_right} of {len(label)} rows right before training, and always {names[most]!r} "
+        f"would be right in {counts[most]}.{lacks} Pass rows and labels as in its fit: for the last step of a "
+        "pipeline, pass the whole pipeline. For other labels, pass it unfitted: sklearn.base.clone(model)."
+    )
 
 
 def _warn_of_unit(found: np.ndarray, y: np.ndarray) -> None:
@@ -343,19 +390,24 @@ def _warn_of_certainty(scores: np.ndarray, label: np.ndarray, size: float) -> No
         )
 
 
-def _warn_of_other_order(predicted: np.ndarray, label: np.ndarray, classes: np.ndarray) -> None:
-    """Warn of a model that predicts one other class for nearly all rows of a label, in a permutation of the classes."""
+def _warn_of_other_order(predicted: np.ndarray, label: np.ndarray, classes: np.ndarray) -> bool:
+    """Warn of a model that predicts one other class for nearly all rows of a label, in a permutation of the classes.
+
+    Return whether nothing was found.
+    """
     known, n_rows = np.unique(label, return_counts=True)
     counts = np.array([np.bincount(predicted[label == k], minlength=len(classes)) for k in known])
     best = counts.argmax(axis=1)
     sure = np.all(counts.max(axis=1) >= _SURE * n_rows) and np.all(n_rows >= _PER_LABEL) and len(known) > 1
-    if sure and np.array_equal(np.sort(best), known) and np.any(best != known):
+    found = bool(sure and np.array_equal(np.sort(best), known) and np.any(best != known))
+    if found:
         names = classes.tolist()
         pairs = ", ".join(f"{names[k]!r} as {names[i]!r}" for k, i in zip(known, best, strict=True) if i != k)
         warn(
             f"Before training, the model predicts rows with the label {pairs:.200}. If it was trained on these "
             "classes, y names them in another order. Use the labels of its training."
         )
+    return not found
 
 
 # ---------------------------------------------------------------------- weights
@@ -482,6 +534,32 @@ def warn_of_no_minimum(model: TrainedModel, label: np.ndarray) -> None:
             )
 
 
+#: Pairs of scores at which a loss of the user's own is compared: below 0, between 0 and 1, above 1. A ramp loss, which
+#: is constant beyond -1 and 1, varies at the first pair.
+_SCORES = np.array([-0.8, -0.3, 0.3, 0.7, 1.3, 1.8])
+
+
+def warn_of_probabilities(model: TrainedModel) -> None:
+    """Warn of a user's loss of two classes that takes the score for a probability."""
+    objective = model.objective
+    loss = find_loss(objective.loss, dict(objective.loss_params), classifies=objective.classifies).function
+    if not objective.classifies or is_of_package(loss) or model.positional or is_part_of_more():
+        return
+    if _width_if_unbounded(model) != 1:
+        return
+    name = getattr(loss, "__name__", repr(loss))
+    label, scores = np.repeat([0, 1], len(_SCORES)).reshape(-1, 1), np.tile(_SCORES, 2).reshape(-1, 1)
+    losses = _losses_of(model, label, scores).reshape(2, -1)
+    below, between, above = np.split(losses, 3, axis=1)
+    undefined = bool(np.isnan(below).any() or np.isnan(above).any())
+    clipped = not np.diff(below).any() and not np.diff(above).any()
+    if np.isfinite(between).all() and np.diff(between).any() and (undefined or clipped):
+        warn(
+            f"The loss {name!r} takes y_pred for a probability, because it changes only for values from 0 to 1, but "
+            "y_pred is the score, any number. Compute the probability with op.Sigmoid(y_pred) first."
+        )
+
+
 def _width_if_unbounded(model: TrainedModel) -> int:
     """Return the number of outputs; 0 if their range is known, or if there are several axes."""
     onx = graph.reload(model.source.model.graph())
@@ -493,13 +571,18 @@ def _width_if_unbounded(model: TrainedModel) -> int:
 
 def _mean_loss(model: TrainedModel, label: np.ndarray, far: float, width: int) -> float:
     """Return the mean loss of predictions that are all the same large number."""
-    predictions = np.full((len(label), width), far, model.dtype)
+    return float(np.mean(_losses_of(model, label, np.full((len(label), width), far))))
+
+
+def _losses_of(model: TrainedModel, label: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+    """Return the loss of each row for given predictions."""
+    predictions = predictions.astype(model.dtype)
     kind = "scores" if model.objective.classifies else None
-    identity = _identity(width, model.dtype)
+    identity = _identity(predictions.shape[1], model.dtype)
     objective = replace(model.objective, model=identity, output="Y", weights=(), constants=(), output_is=kind)
     data = TrainingData({"X": predictions}, label, None, {"X": predictions.dtype})
     with np.errstate(all="ignore"):
-        return float(np.mean(row_losses(objective, {}, data, Place(find_device("cpu"), 1))))
+        return row_losses(objective, {}, data, Place(find_device("cpu"), 1)).ravel()
 
 
 def _identity(width: int, dtype: str) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +123,10 @@ def _check_words(wanted: Any) -> None:
         raise ParameterError(
             f"weights_to_train must be a weight name, a pattern, a list of these, 'all', 'head' or LoRA(...), got "
             f"{wanted!r:.80}. trainable_weights(model) lists the names."
+        )
+    if isinstance(wanted, Iterator):
+        raise ParameterError(
+            f"weights_to_train must be a list, got {wanted!r:.80}, which is empty after a use. Pass a list."
         )
     for word in wanted:
         if isinstance(word, LoRA):

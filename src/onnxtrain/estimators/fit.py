@@ -23,6 +23,7 @@ from onnxtrain.estimators.cautions import (
     warn_of_no_minimum,
     warn_of_one_epoch,
     warn_of_other_rows,
+    warn_of_probabilities,
     warn_of_range,
     warn_of_signs,
     warn_of_start,
@@ -199,6 +200,7 @@ def _started(
             warn_of_signs(model, estimator._targets.classes)
         if _continues(estimator):
             warn_of_start(estimator, model, checked)
+        warn_of_probabilities(model)
         if not (estimator.l1 or estimator.l2 or estimator.penalty):  # a penalty bounds the objective
             warn_of_no_minimum(model, estimator._targets.encode(checked.y[:_FEW], model))
     return model, state, data

@@ -54,6 +54,12 @@ def _check_callback(callback: object) -> None:
         raise ParameterError(
             f"callback must be a function, called as callback(info) after each epoch, got {found}.{one}"
         )
+    if inspect.iscoroutinefunction(callback) or inspect.isgeneratorfunction(callback):
+        kind = "an async function" if inspect.iscoroutinefunction(callback) else "a generator function, with yield"
+        raise ParameterError(
+            f"callback is {kind}, whose body a call does not run. Pass an ordinary function of info, without async and "
+            "yield; to stop, return True."
+        )
     try:
         inspect.signature(callback).bind(None)
     except TypeError as e:

@@ -29,7 +29,7 @@ def check_features(
     wanted, given = shape[1:], X.shape[1:]
     if any(w is not None and w != g for w, g in zip(wanted, given, strict=True)):
         if len(wanted) == 1:
-            remedy = "Pass those columns, or a model for these."
+            remedy = "Pass those columns, or a model for these, such as an unfitted one, which fit fits on them."
             if of_tokens or re.search(r"ids|mask|tokens", name):
                 remedy = f"Pad or cut the texts to {wanted[0]} tokens, or export the model with a variable length."
             raise DataError(f"{name} has {given[0]} features, but {source} {wanted[0]}. {remedy}")

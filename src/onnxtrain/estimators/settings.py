@@ -289,6 +289,13 @@ def is_same(value: Any, before: Any) -> bool:
     return not (hasattr(value, "fit") or hasattr(value, "SerializeToString")) and repr(value) == repr(before)
 
 
+#: The remedy for other weights to train, as of layers that are unfrozen after the head was trained.
+_OTHER_WEIGHTS = (
+    " To train other weights from the trained values, fit a new estimator of to_sklearn(), or of get_trained_onnx() "
+    "for an ONNX model."
+)
+
+
 def check_same_start(estimator: OrtGradientEstimator, dtype: str) -> None:
     """Raise if training continues although a parameter that determines the model, or the dtype, has changed."""
     now = parameters_of_start(estimator)
@@ -298,6 +305,7 @@ def check_same_start(estimator: OrtGradientEstimator, dtype: str) -> None:
         raise ParameterError(
             f"{', '.join(others)} changed since the fit that training continues from; the change would have no effect. "
             "Start anew with fit and warm_start=False, or restore the former value."
+            + (_OTHER_WEIGHTS if "weights_to_train" in others else "")
         )
     if dtype != floats_of(estimator.dtype):
         raise ParameterError(

@@ -599,6 +599,8 @@ def _fitting(names: Sequence[str], word: str, what: str) -> list[str]:
             pattern = word.replace(plain, f"*{inside}*")
             meant = f"The pattern {pattern!r} matches {sum(inside in name for name in names)}. "
         known = [*names, *steps]
+        if "," in plain and any(part.strip() in known for part in plain.split(",")):
+            meant = f"Pass a list, {[part.strip() for part in word.split(',')]}. "
         first = next((name for name in known if plain.removeprefix(name) in known), None)
         meant = f"A comma is missing between {first!r} and {plain.removeprefix(first)!r}. " if first else meant
         hint = did_you_mean(plain, known)

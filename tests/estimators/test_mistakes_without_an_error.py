@@ -1,0 +1,110 @@
+"""Mistakes that would train something else than what is meant: each is an error or a warning with a remedy."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx.parser
+import pytest
+from sklearn.datasets import load_diabetes, load_iris
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.neural_network import MLPClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from onnxtrain import OrtGradientClassifier as C
+from onnxtrain import OrtGradientRegressor as R
+from onnxtrain.errors import DataError, ParameterError, WeightError
+
+X, y = load_diabetes(return_X_y=True)
+IRIS, SPECIES = load_iris(return_X_y=True)
+TWO, PAIR = IRIS[50:], SPECIES[50:] - 1
+KNOWN = LogisticRegression(max_iter=1000).fit(IRIS, SPECIES)
+SCALED = make_pipeline(StandardScaler(), LogisticRegression()).fit(IRIS, SPECIES)
+LATER = np.arange(442) % 4 == 0
+
+OF_BATCHES = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[n, 4] x) => (float[n, 4] logits)
+    <float[4] s = {1, 1, 1, 1}, float[4] b = {0, 0, 0, 0}, float[4] m = {5, 3, 3, 1}, float[4] v = {1, 1, 1, 1}> {
+        logits, mean, variance = BatchNormalization<training_mode = 1>(x, s, b, m, v)
+    }""")
+
+
+def hinge(op, y_true, y_pred):
+    return np.maximum(0.0, 1.0 - (2.0 * y_true - 1.0) * y_pred)
+
+
+def ramp(op, y_true, y_pred):
+    return np.minimum(2.0, hinge(op, y_true, y_pred))
+
+
+def of_probabilities(op, y_true, y_pred):
+    p = np.clip(y_pred, 1e-7, 1 - 1e-7)
+    return -(y_true * np.log(p) + (1.0 - y_true) * np.log(1.0 - p))
+
+
+def of_scores(op, y_true, y_pred):
+    return of_probabilities(op, y_true, op.Sigmoid(y_pred))
+
+
+async def asynchronous(info):
+    return True
+
+
+def with_yield(info):
+    yield True
+
+
+def other_weights():
+    model = R(Ridge(), max_iter=1, warm_start=True, weights_to_train="coef").fit(X, y)
+    return model.set_params(weights_to_train="intercept").fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (lambda: R().fit(X, y, callback=asynchronous), ParameterError, "is an async function, whose body a call does"),
+        (lambda: R().fit(X, y, callback=with_yield), ParameterError, "is a generator function, with yield, whose"),
+        (lambda: setattr(R(), "lr", 0.1), AttributeError, "has no parameter 'lr'. Did you mean 'learning_rate'?"),
+        (lambda: setattr(C(), "epochs", 3), AttributeError, "has no parameter 'epochs'. Did you mean 'max_iter'?"),
+        (lambda: R().steps, AttributeError, "Use to_sklearn().named_steps or estimator.named_steps"),
+        (other_weights, ParameterError, "from the trained values, fit a new estimator of to_sklearn(), or of"),
+        (lambda: R(Ridge().fit(X, y)).fit(X[:, :9], y), DataError, "such as an unfitted one, which fit fits on them."),
+        (lambda: R(weights_to_train=iter(["coef"])).fit(X, y), ParameterError, "is empty after a use. Pass a list."),
+        (lambda: R(weights_to_train="coef,intercept").fit(X, y), WeightError, "a list, ['coef', 'intercept']."),
+    ],
+    ids=lambda value: value[:30] if isinstance(value, str) else "",
+)
+def test_a_mistake_is_an_error_with_a_remedy(call, error, message):
+    with pytest.raises(error) as raised:
+        call()
+    assert message in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: C(loss=of_probabilities, max_iter=1).fit(TWO, PAIR), r"Compute the probability with op.Sigmoid\(y_pr"),
+        (lambda: C(SCALED[-1], max_iter=1).fit(IRIS, SPECIES), "50 of 150 rows right before training.*whole pipeline"),
+        (lambda: C(KNOWN, max_iter=1).fit(IRIS, (SPECIES == 0) * 1), "y lacks 2, which it knows. Pass rows and labels"),
+        (
+            lambda: R(max_iter=1).fit(X[~LATER], y[~LATER], X_val=X[LATER], y_val=(y[LATER] - y.mean()) / y.std()),
+            "The values of y_val vary 0.01.* times as much as those of y, as in another unit",
+        ),
+    ],
+)
+def test_a_mistake_is_warned_of(call, message):
+    with pytest.warns(UserWarning, match=message):
+        call()
+
+
+def test_what_is_meant_is_neither():
+    for loss in (hinge, ramp, of_scores):  # filterwarnings = error
+        C(loss=loss, max_iter=1).fit(TWO, PAIR)
+    C(MLPClassifier((4,), tol=1, random_state=0).fit(IRIS, SPECIES), max_iter=1).fit(IRIS, SPECIES)  # hardly trained
+    C(KNOWN, max_iter=1).fit(TWO, PAIR + 1)
+    C(SCALED, max_iter=1).fit(IRIS, SPECIES)
+    R(learning_rate=lambda step: 0.1, max_iter=1).fit(X, y)
+    OneVsRestClassifier(C(max_iter=1)).fit(IRIS, SPECIES)
+    tuned = type("Tuned", (R,), {})()
+    tuned.lr = 0.1  # a subclass may have attributes of its own
