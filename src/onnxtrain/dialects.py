@@ -73,6 +73,8 @@ def for_validation(message: str) -> str:
     >>> for_validation("Leave it out: known = numpy.isfinite(y), fit(X[known], y[known]).")
     'Leave it out: known = numpy.isfinite(y_val), fit(X, y, X_val=X_val[known], y_val=y_val[known]).'
     """
+    message = re.sub(r"^sample_weight\.shape", "sample_weight_val.shape", message)
+    message = message.replace("Pass one weight per row of X.", "Pass one weight per row of X_val.")
     message = re.sub(r"(known = [^,]*\b)y\b", r"\1y_val", message)
     return re.sub(rf"{_LEAVES_OUT}\(X(\S+), y(\S+)\)", r"fit(X, y, X_val=X_val\2, y_val=y_val\3)", message)
 

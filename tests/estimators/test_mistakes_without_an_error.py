@@ -12,9 +12,11 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
+from onnxtrain import LossCurveDisplay, converter
 from onnxtrain import OrtGradientClassifier as C
 from onnxtrain import OrtGradientRegressor as R
-from onnxtrain.errors import DataError, ParameterError, WeightError
+from onnxtrain.errors import ArgumentTypeError, DataError, ParameterError, WeightError
+from onnxtrain.optim import SGD, Proximal
 
 X, y = load_diabetes(return_X_y=True)
 IRIS, SPECIES = load_iris(return_X_y=True)
@@ -23,11 +25,8 @@ KNOWN = LogisticRegression(max_iter=1000).fit(IRIS, SPECIES)
 SCALED = make_pipeline(StandardScaler(), LogisticRegression()).fit(IRIS, SPECIES)
 LATER = np.arange(442) % 4 == 0
 
-OF_BATCHES = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
-    g (float[n, 4] x) => (float[n, 4] logits)
-    <float[4] s = {1, 1, 1, 1}, float[4] b = {0, 0, 0, 0}, float[4] m = {5, 3, 3, 1}, float[4] v = {1, 1, 1, 1}> {
-        logits, mean, variance = BatchNormalization<training_mode = 1>(x, s, b, m, v)
-    }""")
+OF_TOKENS = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[n, t, 2] x) => (float[n, t, 3] scores) <float[2, 3] W = {0, 0, 0, 0, 0, 0}> { scores = MatMul(x, W) }""")
 
 
 def hinge(op, y_true, y_pred):
@@ -72,6 +71,26 @@ def other_weights():
         (lambda: R(Ridge().fit(X, y)).fit(X[:, :9], y), DataError, "such as an unfitted one, which fit fits on them."),
         (lambda: R(weights_to_train=iter(["coef"])).fit(X, y), ParameterError, "is empty after a use. Pass a list."),
         (lambda: R(weights_to_train="coef,intercept").fit(X, y), WeightError, "a list, ['coef', 'intercept']."),
+        (
+            lambda: LossCurveDisplay([R(), R()]),
+            ArgumentTypeError,
+            "To plot a fitted estimator, use LossCurveDisplay.fro",
+        ),
+        (
+            lambda: C(OF_TOKENS).fit(np.ones((20, 4, 2)), np.tile([0.0, 1.0, 2.0, np.nan], (20, 1))),
+            DataError,
+            "Mark positions without a label with ignore_index: numpy.where(numpy.isnan(y), -100, y).",
+        ),
+        (
+            lambda: R().fit(X[:300], y[:300], X_val=X[300:], y_val=y[300:], sample_weight_val=np.ones(300)),
+            DataError,
+            "sample_weight_val.shape == (300,), expected (142,)! Pass one weight per row of X_val.",
+        ),
+        (
+            lambda: converter(type("Step", (), {}))(lambda scope, operator, container: None),
+            ParameterError,
+            "has the arguments of skl2onnx. It takes (op, estimator, X)",
+        ),
     ],
     ids=lambda value: value[:30] if isinstance(value, str) else "",
 )
@@ -86,6 +105,7 @@ def test_a_mistake_is_an_error_with_a_remedy(call, error, message):
     [
         (lambda: C(loss=of_probabilities, max_iter=1).fit(TWO, PAIR), r"Compute the probability with op.Sigmoid\(y_pr"),
         (lambda: C(SCALED[-1], max_iter=1).fit(IRIS, SPECIES), "50 of 150 rows right before training.*whole pipeline"),
+        (lambda: R(solver=Proximal(SGD()), max_iter=1).fit(X, y), "has no effect without a penalty of l1"),
         (lambda: C(KNOWN, max_iter=1).fit(IRIS, (SPECIES == 0) * 1), "y lacks 2, which it knows. Pass rows and labels"),
         (
             lambda: R(max_iter=1).fit(X[~LATER], y[~LATER], X_val=X[LATER], y_val=(y[LATER] - y.mean()) / y.std()),
@@ -104,6 +124,8 @@ def test_what_is_meant_is_neither():
     C(MLPClassifier((4,), tol=1, random_state=0).fit(IRIS, SPECIES), max_iter=1).fit(IRIS, SPECIES)  # hardly trained
     C(KNOWN, max_iter=1).fit(TWO, PAIR + 1)
     C(SCALED, max_iter=1).fit(IRIS, SPECIES)
+    C(OF_TOKENS, max_iter=1).fit(np.ones((20, 4, 2)), np.tile([0.0, 1.0, 2.0, -100], (20, 1)))  # as the message says
+    R(solver=Proximal(SGD()), l1=0.1, max_iter=1).fit(X, y)
     R(learning_rate=lambda step: 0.1, max_iter=1).fit(X, y)
     OneVsRestClassifier(C(max_iter=1)).fit(IRIS, SPECIES)
     tuned = type("Tuned", (R,), {})()

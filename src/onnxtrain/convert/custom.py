@@ -91,6 +91,11 @@ def converter(kind: type, *, override: bool = False) -> Callable[[OwnConverter],
     def decorate(function: OwnConverter) -> OwnConverter:
         if not callable(function):
             raise ParameterError(f"The converter of {kind.__name__} must be a function, got {function!r:.80}.")
+        if {"scope", "container"} & {*getattr(getattr(function, "__code__", None), "co_varnames", ())[:3]}:
+            raise ParameterError(
+                f"The converter of {kind.__name__} has the arguments of skl2onnx. It takes (op, estimator, X), and "
+                "returns a result of op, such as op.Mul(X, 2.0)."
+            )
         known = CONVERTERS.get(kind)
         if known is not None and not override and code_of(known.function) != code_of(function):
             raise ParameterError(

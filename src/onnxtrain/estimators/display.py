@@ -130,7 +130,8 @@ class LossCurveDisplay(NamesItsAttributes, metaclass=NamesItsConstructors):
         learning_rate_curve: Sequence[float] = (),
     ):
         for curve in (loss_curve, validation_loss_curve, learning_rate_curve):
-            if isinstance(curve, str) or not hasattr(curve, "__len__"):
+            of_estimators = hasattr(curve, "__iter__") and any(hasattr(one, "fit") for one in curve)
+            if isinstance(curve, str) or not hasattr(curve, "__len__") or of_estimators:
                 raise ArgumentTypeError(
                     f"A curve must contain one number per epoch, got {curve!r:.80}. To plot a fitted estimator, use "
                     "LossCurveDisplay.from_estimator(estimator)."

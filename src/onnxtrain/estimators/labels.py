@@ -455,11 +455,18 @@ def check_classes(y: np.ndarray) -> np.ndarray:
             "be learned."
         )
     try:
-        check_classification_targets(y)
+        with np.errstate(invalid="ignore"):  # scikit-learn casts NaN to integers
+            check_classification_targets(y)
     except (TypeError, ValueError) as e:
         if isinstance(e, ValueError) and np.asarray(y).dtype != object:
             shares = " To learn the class with the largest share, pass y.argmax(axis=1)." if np.ndim(y) == 2 else ""
-            raise DataError(f"{e} Use OrtGradientRegressor to learn numbers.{shares}") from e
+            remedy = "Use OrtGradientRegressor to learn numbers."
+            if np.asarray(y).dtype.kind == "f" and np.isnan(y).any():
+                remedy = (
+                    "Leave out rows without a label. Mark positions without a label with ignore_index: "
+                    "numpy.where(numpy.isnan(y), -100, y)."
+                )
+            raise DataError(f"{e} {remedy}{shares}") from e
         types = sorted({type(label).__name__ for label in np.ravel(y)})
         if types in (["int"], ["bool"], ["float"]):
             raise DataError(

@@ -214,6 +214,8 @@ def _warn_of_ignored(estimator: OrtGradientEstimator) -> None:
     """Warn of parameters that are set, but that have no effect: for L-BFGS, or without a penalty."""
     if estimator.l1_method == "proximal" and not estimator.l1 and not _penalizes_l1(estimator.penalty):
         warn("l1_method='proximal' has no effect without a penalty. Set its strength too, for example l1=1e-3.")
+    if isinstance(estimator.solver, Proximal) and not estimator.l1 and not _penalizes_l1(estimator.penalty):
+        warn("solver=Proximal(...) has no effect without a penalty of l1. Set its strength too, for example l1=1e-3.")
     if estimator.solver != "lbfgs":
         return
     if ignored := [name for name in _IGNORED_BY_LBFGS if is_set(estimator, name)]:
