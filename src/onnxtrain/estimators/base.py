@@ -426,10 +426,12 @@ class OrtGradientEstimator(_TakesCallbacks, SetsItsParameters, BaseEstimator, me
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Raise an AttributeError for a parameter of another library, such as lr, which would have no effect."""
-        known = self._get_param_names() if name[0] != "_" and is_of_package(type(self)) else ()
-        if name not in known and not hasattr(type(self), name) and (ours := synonym(name)) in known:
-            said = f"{type(self).__name__} has no parameter {name!r}. Did you mean {ours!r}?"
-            raise AttributeError(said, name=name, obj=self)
+        ours = synonym(name)
+        if ours is not None and not hasattr(type(self), name) and is_of_package(type(self)):
+            known = self._get_param_names()  # takes 30 us, too long for every attribute
+            if ours in known and name not in known:
+                said = f"{type(self).__name__} has no parameter {name!r}. Did you mean {ours!r}?"
+                raise AttributeError(said, name=name, obj=self)
         super().__setattr__(name, value)
 
     def _of_inner(self, name: str) -> str:
