@@ -7,10 +7,13 @@ import onnx
 import onnxruntime
 import pytest
 from onnx.parser import parse_model
+from skl2onnx import to_onnx
+from sklearn.datasets import load_iris
+from sklearn.linear_model import LinearRegression, LogisticRegression
 
 from onnxtrain import OrtGradientRegressor, trainable_weights
 from onnxtrain import graph as graphs
-from onnxtrain.errors import DataError, ModelError, WeightError
+from onnxtrain.errors import DataError, GradientError, ModelError, WeightError
 from onnxtrain.grad_helper import DerivativeOptions, gradients, onnx_derivative, random_feed
 from onnxtrain.graph import held
 from onnxtrain.testing import check_gradient
@@ -427,3 +430,14 @@ def test_random_feed_refuses_strings():
     value = onnx.helper.make_tensor_value_info("X", onnx.TensorProto.STRING, ["N"])
     with pytest.raises(DataError, match="'X' is not a numeric tensor"):
         random_feed([value])
+
+
+def test_a_model_whose_scores_are_in_an_operator_of_scikit_learn_is_refused_with_the_conversion():
+    rows, classes = load_iris(return_X_y=True)
+    rows = rows.astype(np.float32)
+    models = [LogisticRegression(max_iter=500).fit(rows, classes), LinearRegression().fit(rows, classes)]
+    for model, kind in zip(models, ("LinearClassifier", "LinearRegressor"), strict=True):
+        with pytest.raises(GradientError, match=rf"black_op={{'{kind}'}}\) to write a matrix product instead"):
+            onnx_derivative(to_onnx(model, rows[:1]))
+        operators = [node.op_type for node in onnx_derivative(to_onnx(model, rows[:1], black_op={kind})).graph.node]
+        assert {"Gemm", "MatMul"} & set(operators)

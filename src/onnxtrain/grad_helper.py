@@ -19,7 +19,15 @@ from onnxtrain.autodiff import backpropagate
 from onnxtrain.autodiff.broadcast import expand_like, scalar_like, with_shape_of, zeros_like
 from onnxtrain.autodiff.expand import expand_functions
 from onnxtrain.autodiff.simplify import simplify
-from onnxtrain.errors import ArgumentTypeError, DataError, ModelError, ParameterError, WeightError, check_path
+from onnxtrain.errors import (
+    ArgumentTypeError,
+    DataError,
+    GradientError,
+    ModelError,
+    ParameterError,
+    WeightError,
+    check_path,
+)
 from onnxtrain.graph import Op
 from onnxtrain.registry import did_you_mean
 
@@ -133,6 +141,9 @@ def onnx_derivative(
     proto, _held = _opened(onx) if builder == "builtin" else (graphs.read(onx), {})
     model = graphs.load(expand_functions(proto))
     asked = _asked(model, inputs, weights, loss, label)
+    if asked.loss is None and not asked.reals:
+        outputs = ", ".join(repr(y.name) for y in asked.outputs)
+        raise GradientError(f"No output of the model is a tensor of floats: {outputs}.{weights_in_operators(proto)}")
     if verbose:
         xs, ws = ([v.name for v in values] for values in (asked.inputs, asked.weights))
         print(f"[onnx_derivative] inputs {xs}, weights {ws}, {options!r}")
@@ -141,7 +152,11 @@ def onnx_derivative(
 
         result = derive(model, asked.inputs, asked.weights, options=int(options), loss=asked.loss)
     else:
-        result = graphs.attach(graphs.save(model, outputs=_append_gradients(model, asked, options)))
+        try:
+            found = _append_gradients(model, asked, options)
+        except GradientError as e:
+            raise GradientError(f"{e}{weights_in_operators(proto)}") from e
+        result = graphs.attach(graphs.save(model, outputs=found))
     result = _with_metadata(result, proto)
     if verbose:
         print(f"[onnx_derivative] {len(proto.graph.node)} nodes became {len(result.graph.node)}")
@@ -156,6 +171,19 @@ def _opened(onx: graphs.ModelLike) -> tuple[onnx.ModelProto, dict[str, np.ndarra
     elsewhere: dict[str, np.ndarray] = {}
     proto, held = graphs.detached(graphs.read(onx, elsewhere))
     return proto, held | elsewhere
+
+
+def weights_in_operators(model: onnx.ModelProto) -> str:
+    """Return a remark about weights in an operator of ai.onnx.ml, with the remedy; empty without such an operator."""
+    operators = (node.op_type for node in model.graph.node if node.domain == "ai.onnx.ml")
+    kind = next((name for name in operators if name.startswith(("Linear", "SVM", "TreeEnsemble"))), None)
+    if kind is None:
+        return ""
+    plain = f" Use skl2onnx.to_onnx(model, X, black_op={{{kind!r}}}) to write a matrix product instead."
+    return (
+        f" Its weights are in {kind}, which OrtGradientRegressor and OrtGradientClassifier can train."
+        f"{plain if kind.startswith('Linear') else ''}"
+    )
 
 
 def gradients(

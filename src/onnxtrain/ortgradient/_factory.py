@@ -18,6 +18,7 @@ from onnxtrain import graph as graphs
 from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.attributes import NamesItsAttributes
 from onnxtrain.errors import ArgumentTypeError, DeviceError, ParameterError, WeightError
+from onnxtrain.grad_helper import weights_in_operators
 from onnxtrain.ortgradient._function import (
     Agent,
     Engine,
@@ -38,19 +39,6 @@ _PROVIDERS = frozenset({"CPUExecutionProvider", "CUDAExecutionProvider"})
 
 #: Attributes that cannot be pickled; a pickled copy has the defaults.
 _NOT_PICKLED = ("sess_options", "run_options", "graph_builder_config")
-
-
-def _in_operators(model: onnx.ModelProto) -> str:
-    """Return a remark about weights in an operator of ai.onnx.ml, with the remedy; empty without such an operator."""
-    operators = (node.op_type for node in model.graph.node if node.domain == "ai.onnx.ml")
-    kind = next((name for name in operators if name.startswith(("Linear", "SVM", "TreeEnsemble"))), None)
-    if kind is None:
-        return ""
-    plain = f" Use skl2onnx.to_onnx(model, X, black_op={{{kind!r}}}) to write a matrix product instead."
-    return (
-        f" Its weights are in {kind}, which OrtGradientRegressor and OrtGradientClassifier can train."
-        f"{plain if kind.startswith('Linear') else ''}"
-    )
 
 
 class OrtGradientForwardBackward(NamesItsAttributes):
@@ -175,7 +163,7 @@ class OrtGradientForwardBackward(NamesItsAttributes):
         if names is None and not real:
             raise WeightError(
                 f"The model has no floating-point initializer to train; initializers: {list(known)}."
-                f"{_in_operators(self.onnx_model) or ' Pass a model with weights, initializers of its graph.'}"
+                f"{weights_in_operators(self.onnx_model) or ' Pass a model with weights, initializers of its graph.'}"
             )
         if names is not None and not isinstance(names, (str, Sequence, Set)):
             raise ArgumentTypeError(f"weights_to_train must be a list of names, got {names!r:.80}. Known: {real}.")
