@@ -2542,6 +2542,16 @@ THIRD_HOUR = [
         "BatchNormalization is in training mode. Export the network in evaluation mode, after model.eval().",
     ),
     (
+        lambda _: R().fit(X, [str(v).replace(".", ",") for v in y.tolist()]),
+        DataError,
+        "y must be numeric, got the string '151,0'. Pass pandas.Series(y).str.replace(',', '.').astype(float).",
+    ),
+    (
+        lambda _: C(LogisticRegression()).fit(IRIS, np.eye(3)[SPECIES]),
+        DataError,
+        "LogisticRegression takes one class per row. If y has one column per class, pass y.argmax(axis=1). For several",
+    ),
+    (
         lambda _: R().fit(X, y, callback=Ridge()),
         ParameterError,
         "got Ridge(). For example: callback=lambda info: print",

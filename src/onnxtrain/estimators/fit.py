@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from sklearn.utils import check_random_state
 
 from onnxtrain.dialects import for_validation
-from onnxtrain.errors import ConvergenceError, DataError, GradientError, ParameterError
+from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.estimators.cautions import (
     warn_of_first_rows,
     warn_of_fraction,
@@ -93,7 +93,7 @@ def fit(
         killed = file.restored(model, data, validation)
         if killed is not None:
             model, state, estimator._random_state = killed
-        with _remedy_of_file(model):
+        with model.source.remedy_in_errors():
             graphs = graphs_of(model.rest, data, settings, state.weights)
         task = FitTask(estimator, *rows, model, state)
     if killed is None:
@@ -137,17 +137,6 @@ def _of_user(
 
 
 @contextmanager
-def _remedy_of_file(model: TrainedModel) -> Iterator[None]:
-    """Add to an error of training how to export the user's file, if the file is the cause."""
-    try:
-        yield
-    except (ConvergenceError, GradientError) as e:
-        if remedy := model.source.remedy_of(str(e)):
-            raise type(e)(f"{e} {remedy}") from e
-        raise
-
-
-@contextmanager
 def _unchanged_on_error(estimator: Estimator) -> Iterator[None]:
     """Restore the estimator if an error occurs before the first step, whether it was fitted or not."""
     before = dict(vars(estimator))
@@ -169,7 +158,7 @@ def fit_one_epoch(estimator: OrtGradientEstimator, rows: Part) -> None:
         if known is None:
             estimator._random_state = check_random_state(estimator.random_state)
         model, state, data = _started(estimator, rows, known, 1, "partial_fit")
-        with _remedy_of_file(model):
+        with model.source.remedy_in_errors():
             graphs = graphs_of(model.rest, data, settings, state.weights)
         if known is None and not is_part_of_more():
             warn_of_first_rows(estimator.estimator, data.n_rows)
@@ -250,7 +239,7 @@ def _validation_data(
 def train(estimator: OrtGradientEstimator, model: TrainedModel, fit: Fit, n_epochs: int, *listeners: Listener) -> None:
     """Run the solver; even after an exception the estimator gets the best or last finite weights."""
     try:
-        with _remedy_of_file(model), reporter(estimator.verbose, n_epochs, fit) as (report, reported):
+        with model.source.remedy_in_errors(), reporter(estimator.verbose, n_epochs, fit) as (report, reported):
             outcome = reported.run(n_epochs, (*report, *listeners))
     finally:
         fit.state.ending = ending(fit, n_epochs)

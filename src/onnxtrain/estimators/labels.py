@@ -99,7 +99,8 @@ class Labels(Targets):
             _check_both_labels(estimator)
         elif self.n_labels and not takes_labels(estimator):
             raise DataError(
-                f"y has {_per_row(self.n_labels)}, but {name} takes one class per row. Use "
+                f"y has {_per_row(self.n_labels)}, but {name} takes one class per row. If y has one "
+                "column per class, pass y.argmax(axis=1). For several labels per row, use "
                 f"OneVsRestClassifier({name}(...)), MLPClassifier, MultiOutputClassifier, or an ONNX model with one "
                 "score per label."
             )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,7 +30,7 @@ from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.convert.padding import with_padding
 from onnxtrain.convert.quantized import has_integers, refuse_integer_products, with_master_copies
 from onnxtrain.convert.tied_weights import tied
-from onnxtrain.errors import ModelError, ParameterError, as_model_error, warn
+from onnxtrain.errors import ConvergenceError, GradientError, ModelError, ParameterError, as_model_error, warn
 from onnxtrain.estimators.frames import comes_by_name
 from onnxtrain.estimators.protocols import ArrayLike, Features, Inputs, Model, OnnxModel, is_frame, is_onnx
 from onnxtrain.losses.link import Link
@@ -109,8 +109,18 @@ class Source:
         said = (*remarks(proto, model.default, model.weights), *remarks_on_keras(proto, model.default))
         return cls(model, original=proto.SerializeToString(), entrance=entrance, remarks=said)
 
-    def remedy_of(self, error: str) -> str:
-        """Return the remedy if the user's file, as its exporter wrote it, raised an error in training; else ""."""
+    @contextmanager
+    def remedy_in_errors(self) -> Iterator[None]:
+        """Add to an error the remedy for the user's file, if its exporter wrote it wrongly."""
+        try:
+            yield
+        except (ConvergenceError, GradientError, ModelError) as e:
+            if remedy := self._remedy_of(str(e)):
+                raise type(e)(f"{str(e).rstrip('.')}. {remedy}") from e
+            raise
+
+    def _remedy_of(self, error: str) -> str:
+        """Return the remedy if the user's file, as its exporter wrote it, raised an error; else ""."""
         if self.original is None:
             return ""
         with suppress(ModelError), as_model_error("The model cannot be read"):

@@ -29,7 +29,6 @@ from onnxtrain.errors import (
     ArgumentTypeError,
     ConversionError,
     DataError,
-    ModelError,
     OnnxTrainError,
     WeightError,
     warn,
@@ -309,19 +308,8 @@ def _begin(
 ) -> tuple[TrainedModel, TrainingState]:
     """Return the user's model, ready to be trained and compared with the original, and its state."""
     rows, trained = _opened(estimator, rows, model, entrance)
-    with _remedy_of_file(trained.source):
+    with trained.source.remedy_in_errors():
         return _agreed(estimator, rows, trained)
-
-
-@contextmanager
-def _remedy_of_file(source: Source) -> Iterator[None]:
-    """Add to an error the remedy for the user's file, if its exporter wrote it wrongly."""
-    try:
-        yield
-    except ModelError as e:
-        if remedy := source.remedy_of(str(e)):
-            raise ModelError(f"{str(e).rstrip('.')}. {remedy}") from e
-        raise
 
 
 def _opened(
@@ -421,7 +409,7 @@ def _with_output_known(estimator: OrtGradientEstimator, source: Source, rows: Ro
         reading = replace(reading, output_is="scores")
     of_rows = reading.needs_rows(source.model)
     if of_rows:
-        with _remedy_of_file(source):
+        with source.remedy_in_errors():
             source = settled(source, rows.X, rows.form, reading)
     if source.original is not None:
         check_axes(source.model, rows.y, positional=reading.target is not None)

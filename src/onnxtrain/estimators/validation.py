@@ -163,6 +163,8 @@ def check_no_text(y: Any) -> None:
         remedy = "Use OrtGradientClassifier to learn classes, or convert the strings to numbers first."
         if re.fullmatch(r"\s*[-+]?\d*\.?\d+(e[-+]?\d+)?\s*", text, re.IGNORECASE):
             remedy = "Pass numpy.asarray(y).astype(float), or use OrtGradientClassifier to learn classes."
+        elif re.fullmatch(r"\s*[-+]?\d+,\d+\s*", text):
+            remedy = "Pass pandas.Series(y).str.replace(',', '.').astype(float)."
         raise DataError(f"y must be numeric, got the string {str(text)!r:.40}. {remedy}")
 
 

@@ -217,8 +217,8 @@ def _class_scores(
     two_classes = multilabel or width == 1
     if (multilabel or entrywise) and scores.link in (Link.SOFTMAX, Link.NORMALIZED_SIGMOID):
         raise LossError(
-            f"The columns of {describe(output)} sum to 1, so each row has exactly one class. For several labels per "
-            "row, each column needs its own Sigmoid."
+            f"The columns of {describe(output)} sum to 1, so each row has exactly one class. If y has one column per "
+            "class, pass y.argmax(axis=1). For several labels per row, each column needs its own Sigmoid."
         )
     if (scores.link is Link.CLIPPED and likelihood) or (scores.link is Link.EXP and two_classes):
         scores = Scores(output, Link.PROBABILITY)  # these probabilities are not a Softmax or Sigmoid of scores
