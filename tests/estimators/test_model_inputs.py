@@ -283,6 +283,13 @@ def test_what_is_refused(params, rows, error, words):
         tuned(**params).fit(rows, y)
 
 
+def test_a_default_that_the_script_exporter_made_an_input_is_answered_with_the_other_exporter():
+    of_torch = onnx.ModelProto.FromString(SPEECH.SerializeToString())
+    of_torch.producer_name = "pytorch"
+    with pytest.raises(ModelError, match=r"inputs={'sr': \.\.\.}\. If forward has a default .* use dynamo=True"):
+        OrtGradientRegressor(of_torch, output="y").fit({"x": X, "state": STATES}, y)
+
+
 def test_a_fixed_input_in_the_rows_has_no_effect():
     rows = {"x": X, "state": STATES, "sr": 8000}
     with pytest.warns(

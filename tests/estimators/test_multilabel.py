@@ -442,7 +442,12 @@ CHOOSES = onnx_model(f"int64[n] L, float[n, {K}] Y", "L = ArgMax <axis = 1, keep
         (fit_quietly(MLP, X, Y), IRIS_LIKE, DataError, "one class per row, but MLPClassifier was fitted on 3 labels"),
         (MODELS["ONNX sigmoids"], Y[:, :2], DataError, "3 scores, but y has 2 labels"),
         (onnx_model("float[n, 1] Y", k=1), Y, DataError, "one score, for two classes, but y has 3 labels"),
-        (SOFTMAX, Y, LossError, "sum to 1, so each row has exactly one class. If y has one column per class, pass y.argmax"),
+        (
+            SOFTMAX,
+            Y,
+            LossError,
+            "sum to 1, so each row has exactly one class. If y has one column per class, pass y.argmax",
+        ),
         (CHOOSES, Y, ModelError, "predicts one class per row, L.*y has 3 labels"),
         (MODELS["ONNX heads"], Y[:, :2], ModelError, "several floating-point outputs: P0"),
     ],

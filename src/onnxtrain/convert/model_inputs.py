@@ -119,7 +119,7 @@ class Entrance:
         axes = {name: _axis(name, shape, told, rows, size) for name, shape in shapes.items()}
         without = next((name for name in taking if axes[name] is None), None)
         if without is not None:
-            raise ModelError(_no_rows(without, taking[without]))
+            raise ModelError(_no_rows(without, taking[without], of_torch=proto.producer_name == "pytorch"))
         known = {name: axis for name, axis in axes.items() if name in taking and axis is not None}
         for name, value in values.items():
             _check_not_rows(name, value, shapes[name], rows)
@@ -190,11 +190,15 @@ def _check_names(parameter: str, given: Mapping[str, Any], known: Iterable[str])
             raise ParameterError(f"{parameter}: the model has no input {name!r}. {did_you_mean(name, known)}")
 
 
-def _no_rows(name: str, shape: Shape | None) -> str:
+def _no_rows(name: str, shape: Shape | None, *, of_torch: bool) -> str:
     if shape == ():
+        default = (
+            " If forward has a default for it, such as logits_to_keep of transformers, torch.onnx.export(..., "
+            "dynamo=False) should not have made it an input: use dynamo=True."
+        )
         return (
             f"The input {name!r} of the model is a scalar, the same for all rows. Pass its value with "
-            f"inputs={{{name!r}: ...}}."
+            f"inputs={{{name!r}: ...}}.{default if of_torch else ''}"
         )
     return (
         f"The input {name!r} of the model has the fixed shape {shape}, without a batch axis. Pass its value with "
