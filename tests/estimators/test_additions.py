@@ -170,6 +170,7 @@ def test_small_probabilities_of_a_gaussian_process_keep_their_digits(dtype, erro
 
 
 @pytest.mark.filterwarnings("ignore:Before training, the model predicts rows with the label")
+@pytest.mark.filterwarnings("ignore:The fitted model predicts")
 @pytest.mark.parametrize("name", ["propagation", "spreading"])
 def test_trained_label_distributions_stay_probabilities(name):
     fitted = CLASSIFIERS[name][0].fit(WINE, KIND)
@@ -587,6 +588,7 @@ def test_columns_that_a_fit_asks_for_by_name(within):
     np.testing.assert_allclose(tuned.predict(frame), clone(model).fit(frame, Y).predict(frame), rtol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore:The fitted model predicts")  # each row has both labels
 def test_nearest_rows_of_equal_rows_are_refused_with_a_kernel_of_all_rows():
     rows = np.repeat(np.round(WINE[:, :2]), 2, axis=0)
     targets = np.arange(len(rows)) % 2

@@ -85,6 +85,7 @@ def starts_as(ours, theirs, X):
 
 
 @pytest.mark.filterwarnings("ignore:Before training, the model predicts rows with the label")  # y is reversed
+@pytest.mark.filterwarnings("ignore:The fitted model predicts")
 @pytest.mark.parametrize("model", MODELS.values(), ids=MODELS)
 def test_missing_values_go_where_scikit_learn_sends_them(model):
     kind, (X, y) = (OrtGradientRegressor, DIABETES) if is_regressor(model) else (OrtGradientClassifier, WINE)

@@ -176,6 +176,7 @@ def test_open_seeds_are_drawn_anew():
     np.testing.assert_array_equal(first, second)
 
 
+@pytest.mark.filterwarnings("ignore:The fitted model predicts")
 def test_a_fitted_estimator_is_what_its_numbers_are():
     rows, labels = load_iris(return_X_y=True)
     inside = LogisticRegression(max_iter=1000).fit(rows, labels)
