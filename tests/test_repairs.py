@@ -65,7 +65,6 @@ CLASSIFIERS = [
 REGRESSORS = [
     TransformedTargetRegressor(Ridge(), transformer=StandardScaler()),
     VotingRegressor([("a", TransformedTargetRegressor(Ridge(), transformer=StandardScaler())), ("b", Ridge())]),
-    make_pipeline(StandardScaler(), OrtGradientRegressor(Ridge(), **ONE)),
 ]
 
 
