@@ -30,7 +30,7 @@ from onnxtrain.convert.repairs import converters
 from onnxtrain.convert.sklearn import repaired_graph, to_onnx
 from onnxtrain.errors import ConversionError, OnnxTrainError, WeightError
 from onnxtrain.runtime.session import run
-from onnxtrain.training.model import select_weights
+from onnxtrain.training.weights import select_weights
 from tests.skl2onnx_tables import tables
 from tests.zoo import REFUSED, WITHOUT_WEIGHTS, ZOO, data
 

@@ -11,7 +11,7 @@ import onnx.numpy_helper
 import pytest
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
-from onnxtrain.convert.export_warnings import remedy_of_faulty_file
+from onnxtrain.convert.faulty_files import remedy_of_faulty_file
 from onnxtrain.convert.padding import padding_rows
 from onnxtrain.errors import ConvergenceError, ModelError, WeightError
 from onnxtrain.runtime.session import run

@@ -10,10 +10,8 @@ import numpy as np
 import onnx
 
 from onnxtrain import graph
-from onnxtrain.convert.boosted import lost_outputs
-from onnxtrain.convert.dynamo import MOVES, RECURRENT, Module, Taken, held_by_module, holder_of, taken_by_nodes
+from onnxtrain.convert.dynamo import MOVES, RECURRENT, Module, Taken, holder_of, taken_by_nodes
 from onnxtrain.convert.fixed_values import are_centers, are_even_steps, are_sines, may_be_constant, may_be_result
-from onnxtrain.convert.keras import WITH_JAX, is_of_keras
 from onnxtrain.convert.likely_buffers import (
     NUMBERED,
     computed_matrices,
@@ -55,27 +53,10 @@ _PART = re.compile(r"(select|slice|getitem|index\w*|narrow|unbind|split\w*|chunk
 #: Names of weights that torch.onnx.export(dynamo=False) computed for operators in which parameters keep their names.
 _FOLDED = re.compile(r"onnx::(BatchNormalization|Conv(Transpose)?|Gemm)_\d+")
 
-#: The remedy for a file of dynamo=True with operands of different types.
-_TYPES = (
-    "torch.onnx.export(..., dynamo=True) writes such nodes, for example, for torch.arange(0, 5.0), and onnxruntime "
-    "cannot run them either. Pass numbers of one type, torch.arange(0.0, 5.0), or use torch.onnx.export(..., "
-    "dynamo=False, do_constant_folding=False)."
-)
-
-#: The remedy for a file of dynamo=True with a loss of NaN.
-_OPTIMIZED = (
-    "If PyTorch's own output is finite, the exporter's optimizer has changed the model so that it becomes NaN. Use "
-    "torch.onnx.export(..., dynamo=True, optimize=False)."
-)
 
 #: The second remedy for values that torch.onnx.export(dynamo=False) computed.
 _UNFOLDED = ", or dynamo=False, do_constant_folding=False to keep what they come from"
 
-#: The remedy for a file of dynamo=True in which a node lacks its operand.
-_CUT = (
-    "The optimizer of torch.onnx.export(..., dynamo=True) has removed the node, and onnxruntime cannot run the file "
-    "either. Use torch.onnx.export(..., dynamo=True, optimize=False)."
-)
 
 #: Names of values that this exporter computed to scale and shift the channels of a convolution.
 _SCALED = re.compile(r"onnx::(Add|Mul)_\d+")
@@ -96,39 +77,6 @@ def remarks(onx: onnx.ModelProto, trained: Collection[str], others: Collection[s
         return []
     module = Module(onx)
     return [*_on_dynamo(onx, module, trained), *_on_script(onx, module, trained, others), *_on_adapters(onx, trained)]
-
-
-def remedy_of_faulty_file(onx: onnx.ModelProto, error: str) -> str:
-    """Return the remedy for a file that its exporter wrote wrongly and that raised `error`; else ""."""
-    if lost := lost_outputs(onx):
-        return lost
-    if is_of_keras(onx) and "ONNX has no operator" in error:
-        return f"The exporter of Keras with TensorFlow kept it, and onnxruntime cannot run it either. {WITH_JAX}"
-    if onx.producer_name != "pytorch":
-        return ""
-    of_dynamo = bool(held_by_module(onx) or folded_from(onx))
-    if "ShapeInferenceError" in error:
-        this, other = ("True", "False, do_constant_folding=False") if of_dynamo else ("False", "True")
-        return (
-            f"torch.onnx.export(..., dynamo={this}) writes such nodes for some modules, and onnxruntime cannot run "
-            f"them either. Use torch.onnx.export(..., dynamo={other})."
-        )
-    if of_dynamo:
-        return _remedy_of_dynamo(onx, error)
-    if "requires the number of axes" in error and any(node.op_type == "SequenceEmpty" for node in onx.graph.node):
-        return (
-            "torch.onnx.export(..., dynamo=False) wrote a list of tensors as a sequence, whose shapes are unknown. Use "
-            "torch.onnx.export(..., dynamo=True)."
-        )
-    return ""
-
-
-def _remedy_of_dynamo(onx: onnx.ModelProto, error: str) -> str:
-    if any(words in error for words in ("TypeInferenceError", "bound to different types", "inconsistent type")):
-        return _TYPES
-    if "which no node computes" in error:
-        return _CUT
-    return _OPTIMIZED if "before the first step" in error and folded_from(onx) else ""
 
 
 def _on_dynamo(onx: onnx.ModelProto, module: Module, trained: Collection[str]) -> list[str]:

@@ -373,7 +373,7 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
         positional = deferred.targets.is_positional(self, y, known)
         of_fit = positional and known is not None  # these weights stay those of the first rows
         if isinstance(self.class_weight, str) and self.class_weight == "balanced" and not of_fit:
-            several = not positional and deferred.labels.n_columns(y) > 1
+            several = not positional and deferred.given_labels.n_columns(y) > 1
             raise ParameterError(
                 "class_weight='balanced' is not available in partial_fit, which knows the rows of one call. Compute "
                 f"the weights from all labels{_OF_LABELS if several else _OF_CLASSES}."
@@ -532,7 +532,7 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
         """
         targets, predictions, weight = self._scored(X, y, sample_weight)
         if np.ndim(targets) == np.ndim(predictions) == 1:
-            deferred.labels.check_no_positions(np.asarray(targets), self.classes_)
+            deferred.given_labels.check_no_positions(np.asarray(targets), self.classes_)
         with deferred.remedies.as_data_error():
             return float(accuracy_score(targets, predictions, sample_weight=weight))
 

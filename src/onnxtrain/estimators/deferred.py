@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from onnxtrain.estimators import (
         fit,
         fit_data,
+        given_labels,
         graphs,
         labels,
         positions,
@@ -35,6 +36,7 @@ __all__ = [
     "custom",
     "fit",
     "fit_data",
+    "given_labels",
     "graphs",
     "labels",
     "link",

@@ -33,7 +33,8 @@ from onnxtrain.estimators.protocols import Estimator, Features, is_fitted, take
 from onnxtrain.estimators.remedies import has_remedy
 from onnxtrain.estimators.reuse import as_source, without_values
 from onnxtrain.estimators.source import Source
-from onnxtrain.training.model import Reading, choose_weights
+from onnxtrain.training.model import Reading
+from onnxtrain.training.weights import choose_weights
 
 #: Packages whose classes are determined by their names, and whose objects are determined by their state.
 _KNOWN = frozenset({"builtins", "numpy", "sklearn"})
@@ -98,7 +99,7 @@ def fitted_source(
     rows : tuple of X, y, sample_weight
     reading : Reading
     weights_to_train : str, sequence of str, optional
-        As for :func:`~onnxtrain.training.model.choose_weights`.
+        As for :func:`~onnxtrain.training.weights.choose_weights`.
     structure_only : bool
         Only the structure is needed, because the weights will be drawn at random. An iterative estimator does one
         iteration, and if nothing else is learned, a sample of the rows is used.

@@ -15,7 +15,8 @@ from onnxtrain.arguments import SetsItsParameters
 from onnxtrain.convert.head import head_weights
 from onnxtrain.convert.low_rank import LowRank, matrices, with_factors
 from onnxtrain.errors import ModelError, WeightError, warn
-from onnxtrain.training.model import TrainableModel, initial_weights, select_weights
+from onnxtrain.training.model import TrainableModel, initial_weights
+from onnxtrain.training.weights import select_weights
 
 
 class LoRA(SetsItsParameters, BaseEstimator):

@@ -12,7 +12,8 @@ from sklearn.utils import assert_all_finite, check_consistent_length, column_or_
 from sklearn.utils.class_weight import compute_sample_weight
 
 from onnxtrain.errors import DataError, ParameterError, warn
-from onnxtrain.estimators.labels import Labels, check_classes, encode_classes
+from onnxtrain.estimators.given_labels import check_classes, encode_classes
+from onnxtrain.estimators.labels import Labels
 from onnxtrain.estimators.protocols import ArrayLike
 from onnxtrain.estimators.remedies import as_data_error
 from onnxtrain.estimators.targets import Values

@@ -19,7 +19,8 @@ from sklearn.utils import get_tags
 from onnxtrain import graph
 from onnxtrain.convert import Binding
 from onnxtrain.convert.dynamo import Module, settled
-from onnxtrain.convert.export_warnings import remarks, remedy_of_faulty_file
+from onnxtrain.convert.export_warnings import remarks
+from onnxtrain.convert.faulty_files import remedy_of_faulty_file
 from onnxtrain.convert.foreign import batch_size, open_batch, put_back, with_lengths_of
 from onnxtrain.convert.head import with_new_head
 from onnxtrain.convert.keras import remarks_on_keras, with_one_intercept

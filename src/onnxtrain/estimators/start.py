@@ -79,8 +79,9 @@ from onnxtrain.estimators.targets import Values, check_axes, check_class_axis
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import check_even, check_lengths, check_sample_weight, check_targets
 from onnxtrain.losses.link import Link
-from onnxtrain.training.model import Reading, TrainableModel, choose_weights, draw_weights
+from onnxtrain.training.model import Reading, TrainableModel, draw_weights
 from onnxtrain.training.state import TrainingState, Weights
+from onnxtrain.training.weights import choose_weights
 
 if TYPE_CHECKING:
     from onnxtrain.estimators.base import OrtGradientEstimator

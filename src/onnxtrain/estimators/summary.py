@@ -22,8 +22,9 @@ from onnxtrain.estimators.protocols import ArrayLike, Estimator, HasShape, Model
 from onnxtrain.estimators.row_shapes import check_features
 from onnxtrain.estimators.source import Source, check_source, rewritten
 from onnxtrain.estimators.trained import TrainedModel
-from onnxtrain.training.model import Weight, list_weights
+from onnxtrain.training.model import list_weights
 from onnxtrain.training.parameters import Role, roles_by_exporter
+from onnxtrain.training.weights import Weight
 
 _COLUMNS = ("layer", "operator", "weights", "output", "parameters", "trained")
 

@@ -1,0 +1,167 @@
+"""Labels as users give them: which are refused, which are warned of, and their indices among the classes."""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+from sklearn.utils import column_or_1d
+from sklearn.utils.multiclass import check_classification_targets
+
+from onnxtrain.errors import DataError, warn
+from onnxtrain.estimators.protocols import ArrayLike
+from onnxtrain.estimators.remedies import as_data_error
+from onnxtrain.registry import did_you_mean
+
+#: The labels of more classes are not compared.
+_MANY_CLASSES = 1000
+
+#: Fewer different integers may be classes of any number of rows.
+_MANY_INTEGERS = 20
+
+#: Integers with fewer rows each, and with gaps between them, look like numbers rather than classes.
+_FEW_ROWS = 5
+
+
+def warn_of_spaces(classes: np.ndarray) -> None:
+    """Warn of labels that differ only in spaces at their ends, and of missing labels that became strings."""
+    words = [str(label) for label in classes] if classes.dtype.kind in "OU" and len(classes) <= _MANY_CLASSES else []
+    if len(words) > 1 and (missing := [word for word in words if word in ("", "nan", "None", "<NA>", "NaT")]):
+        warn(
+            f"The label {missing[0]!r} is a class of its own, but looks like a missing label that was converted to a "
+            f"string. If it is one, leave these rows out: known = numpy.asarray(y) != {missing[0]!r}, fit(X[known], "
+            "y[known])."
+        )
+    for word in words:
+        if word != word.strip() and word.strip() in words and word.strip():
+            warn(
+                f"The labels {word!r} and {word.strip()!r} differ only in spaces, but are two classes. If they are "
+                "one, strip the labels: pandas.Series(y).str.strip()."
+            )
+
+
+def warn_of_numbers(y: np.ndarray) -> None:
+    """Warn of a classifier that gets a regression target: many integers with gaps, and few rows for each.
+
+    scikit-learn warns of fewer than two rows for each.
+    """
+    if y.dtype.kind not in "fiu":
+        return
+    classes = np.unique(y)
+    n = len(classes)
+    if n >= _MANY_INTEGERS and 2 * n <= len(y) < _FEW_ROWS * n and classes[-1] - classes[0] >= n:
+        warn(
+            f"y has {n} different integers in {len(y)} rows, from {classes[0]:g} to {classes[-1]:g}, and each is a "
+            "class of its own. To learn them as numbers, use OrtGradientRegressor."
+        )
+
+
+@as_data_error()
+def check_classes(y: np.ndarray) -> np.ndarray:
+    """Return labels as (n,), or as a multilabel indicator matrix, int64 (n, K).
+
+    Raises
+    ------
+    DataError
+        The labels are continuous, bytes, in several columns with values other than 0 and 1, or cannot be sorted.
+    """
+    if np.asarray(y).dtype.kind in "mM" or isinstance(next(iter(np.ravel(y)), None), (date, timedelta)):
+        raise DataError(
+            "y contains dates or durations as labels. Convert them to strings, numpy.asarray(y).astype(str), which can "
+            "be learned."
+        )
+    try:
+        with np.errstate(invalid="ignore"):  # scikit-learn casts NaN to integers
+            check_classification_targets(y)
+    except (TypeError, ValueError) as e:
+        if isinstance(e, ValueError) and np.asarray(y).dtype != object:
+            shares = " To learn the class with the largest share, pass y.argmax(axis=1)." if np.ndim(y) == 2 else ""
+            remedy = "Use OrtGradientRegressor to learn numbers."
+            if np.asarray(y).dtype.kind == "f" and np.isnan(y).any():
+                remedy = (
+                    "Leave out rows without a label. Mark positions without a label with ignore_index: "
+                    "numpy.where(numpy.isnan(y), -100, y)."
+                )
+            raise DataError(f"{e} {remedy}{shares}") from e
+        types = sorted({type(label).__name__ for label in np.ravel(y)})
+        if types in (["int"], ["bool"], ["float"]):
+            raise DataError(
+                f"Unknown label type: y has dtype object, but all its values are {types[0]}. Pass y.astype({types[0]})."
+            ) from e
+        gaps = " Pass numpy.asarray(y).astype(str)."
+        if set(types) & {"NoneType", "NAType"}:
+            gaps = " Replace a missing label by ignore_index, -100 by default, or leave out the row."
+        raise DataError(f"Labels must be all numbers or all strings, got {', '.join(types)}.{gaps}") from e
+    if n_columns(y) > 1:
+        return _check_indicator(y)
+    return column_or_1d(y.toarray() if hasattr(y, "toarray") else y, warn=True)
+
+
+def n_columns(y: ArrayLike) -> int:
+    """Return the number of columns of targets, 1 for shape (n,)."""
+    shape = y.shape if hasattr(y, "shape") else np.shape(y)
+    return int(shape[1]) if len(shape) > 1 else 1
+
+
+def _check_indicator(y: np.ndarray) -> np.ndarray:
+    values = np.unique(y.data if scipy.sparse.issparse(y) else y)
+    if not np.isin(values, (0, 1)).all():
+        raise DataError(
+            f"y has {y.shape[1]} columns with the values {', '.join(map(str, values[:5]))}. This is a "
+            "multiclass-multioutput target, for which there is no loss. Multilabel targets must be columns of 0 and 1: "
+            "convert lists of labels with sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y). For several "
+            "multiclass targets, train one classifier per target."
+        )
+    return np.asarray(y.toarray() if hasattr(y, "toarray") else y).astype(np.int64)
+
+
+def encode_classes(y: np.ndarray, classes: np.ndarray) -> np.ndarray:
+    """Return the index in `classes` of each label, int64 (n, 1).
+
+    Raises
+    ------
+    DataError
+        y has labels that are unknown to the model.
+    """
+    check_known_labels(y, classes, "y")
+    order = np.argsort(classes)
+    return order[np.searchsorted(classes, y, sorter=order)].astype(np.int64).reshape(-1, 1)
+
+
+def check_known_labels(labels: np.ndarray, classes: np.ndarray, name: str) -> None:
+    """Raise a DataError if labels, of an argument with this name, are not among the classes of the model."""
+    unknown = np.setdiff1d(labels, classes)
+    if len(unknown):
+        _check_type(unknown.tolist(), classes.tolist())
+        check_no_positions(unknown, classes)
+        raise DataError(
+            f"{name} has labels that the model does not know: {', '.join(map(repr, unknown[:5].tolist()))}. "
+            f"{did_you_mean(unknown[0], map(str, classes))} The y of the first fit, or classes= of the first "
+            "partial_fit, must contain all labels. To learn others, pass an unfitted estimator, or an ONNX model with "
+            "head='new'."
+        )
+
+
+def check_no_positions(y: np.ndarray, classes: np.ndarray) -> None:
+    """Raise a DataError for integer labels that may be indices into the non-numeric classes of a model."""
+    found = np.unique(y) if y.dtype.kind in "iu" and classes.dtype.kind not in "iufb" else ()
+    if len(found) and set(found) <= set(range(len(classes))):
+        raise DataError(
+            f"y has the integers {', '.join(map(str, found[:5]))}, but the classes of the model are "
+            f"{classes.tolist()[:5]}. If they are positions in this list, pass "
+            f"numpy.array({classes.tolist()!r:.80})[y]."
+        )
+
+
+def _check_type(unknown: list[Any], classes: list[Any]) -> None:
+    """Raise a DataError if labels equal the classes of the model except for their type."""
+    if not {*map(str, unknown)} <= {*map(str, classes)}:
+        return
+    given, known = type(unknown[0]).__name__, type(classes[0]).__name__
+    remedy = "y == 'True'" if known == "bool" else f"numpy.asarray(y).astype({known})"
+    raise DataError(
+        f"y has labels of type {given}, for example {unknown[0]!r}, but the classes of the model are of type {known}: "
+        f"{classes[:5]}. Pass {remedy}."
+    )

@@ -1,0 +1,161 @@
+"""The weights of a model by name: those that ``weights_to_train`` selects, and the rows of a list of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from onnxtrain.convert.head import WEIGHT
+from onnxtrain.errors import WeightError
+from onnxtrain.registry import did_you_mean
+
+if TYPE_CHECKING:
+    from onnxtrain.training.model import TrainableModel
+
+
+def choose_weights(model: TrainableModel, wanted: str | Sequence[str] | None, *, converted: bool) -> tuple[str, ...]:
+    """Return the weights to train.
+
+    Parameters
+    ----------
+    model : TrainableModel
+    wanted : str, sequence of str, or None for ``model.default``
+        As for :func:`~onnxtrain.training.weights.select_weights`. If all words exclude, they exclude from all weights
+        of an estimator, or from the parameters of an ONNX model.
+    converted : bool
+        Whether the model was an estimator.
+
+    Raises
+    ------
+    WeightError
+        A name is unknown, or the output does not depend on it.
+    """
+    if wanted is None:
+        names = list(model.default)
+    else:
+        of = model.weights if converted else model.default
+        names = select_weights(model.weights, wanted, f"weight that the output {model.output!r} depends on", of=of)
+    if not names:
+        raise WeightError(f"There is no weight to train: {_none_left(model, wanted)}")
+    return tuple(names)
+
+
+#: The name that torch.export gives to a tensor that belongs to no module.
+_LIFTED = "lifted_tensor_"
+
+
+def _none_left(model: TrainableModel, wanted: object) -> str:
+    """Return why no weight is left to train, and the remedy."""
+    some = [*model.weights][:10]
+    if some and wanted is not None:
+        return f"weights_to_train={wanted!r:.80} selects none of {', '.join(some)}. Name some of them."
+    if some and all(name.startswith(_LIFTED) for name in model.weights):
+        return (
+            "torch.onnx.export(..., dynamo=True) wrote all weights as constants, as those of a Keras model. Set "
+            f"weights_to_train='{_LIFTED}*', or a list that leaves out those that are not trained, such as statistics."
+        )
+    operators = {node.op_type for node in model.graph().graph.node}
+    quantized = operators & {"DequantizeLinear", "MatMulInteger", "ConvInteger", "MatMulNBits"}
+    kept = (
+        "the model holds only buffers, such as the statistics of a scaler, which are not trained by default. Pass a "
+        f"model with a predictor behind them, or name those to train, as in weights_to_train={some}."
+    )
+    return (kept if some else "the model has no parameters between its inputs and its output.") + (
+        " Weights of a dynamically quantized model are integers. Quantize the original model in the QDQ format "
+        "instead (onnxruntime's quantize_static)."
+        if quantized
+        else ""
+    )
+
+
+@dataclass(frozen=True)
+class Weight:
+    """A row of the list of weights: name, step of the pipeline, shape, size, kind."""
+
+    name: str
+    step: str
+    shape: tuple[int, ...]
+    kind: str
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+
+def select_weights(
+    names: Sequence[str], wanted: str | Sequence[str], what: str = "weight", *, of: Sequence[str] | None = None
+) -> list[str]:
+    """Return the names that are selected, in the order of `names`.
+
+    Parameters
+    ----------
+    names : sequence of str
+    wanted : str or sequence of str
+        ``"all"``, names, patterns (``"*.intercept*"``), names of steps (``"standardscaler"``); a leading minus
+        (``"-pca"``) excludes. If all words exclude, they exclude from all names. An excluding pattern need not match
+        any name.
+    what : str
+        The noun for a name, for messages.
+    of : sequence of str, optional
+        The names from which to exclude if all words exclude.
+
+    Raises
+    ------
+    WeightError
+        A word matches no name.
+
+    Examples
+    --------
+    >>> names = ["standardscaler.mean", "standardscaler.scale", "pca.mean", "mlp.coefs_0", "mlp.intercepts_0"]
+    >>> select_weights(names, ["standardscaler", "*coefs*"])
+    ['standardscaler.mean', 'standardscaler.scale', 'mlp.coefs_0']
+    >>> select_weights(names, "-standardscaler")
+    ['pca.mean', 'mlp.coefs_0', 'mlp.intercepts_0']
+    """
+    words = [wanted] if isinstance(wanted, str) else list(wanted)
+    found = {word: _fitting(names, word, what) for word in words}
+    added = [word for word in words if not word.startswith("-")]
+    chosen = (
+        {name for word in added for name in found[word]} if added or not words else set(names if of is None else of)
+    )
+    chosen -= {name for word in words if word not in added for name in found[word]}
+    return [name for name in names if name in chosen]
+
+
+#: Remedies for words that are no names of weights.
+_MEANT = {
+    "head": "It is a whole value of weights_to_train: weights_to_train='head'. ",
+    "last": "For the last layer, pass weights_to_train='head'. ",
+    "lora": "Pass weights_to_train=onnxtrain.LoRA(). ",
+}
+
+
+def _fitting(names: Sequence[str], word: str, what: str) -> list[str]:
+    """Return the names that match a word."""
+    plain = word.removeprefix("-")
+    found = [n for n in names if plain in ("all", n) or fnmatchcase(n, plain) or n.startswith(f"{plain}.")]
+    if not found and not (word.startswith("-") and any(c in plain for c in "*?[")):
+        steps = {n.rpartition(".")[0] for n in names} - {""}
+        meant, inside = _MEANT.get(plain.casefold(), ""), plain.strip("*.")
+        if plain.startswith("!"):
+            meant = f"To leave out weights, begin with a minus: '-{plain[1:]}'. "
+        elif any(c in plain for c in "^$|\\(+"):
+            meant = "Patterns are those of file names, with * and ?, not regular expressions. "
+        elif inside and any(inside in name for name in names):  # as PEFT takes it, or a regular expression
+            pattern = word.replace(plain, f"*{inside}*")
+            meant = f"The pattern {pattern!r} matches {sum(inside in name for name in names)}. "
+        known = [*names, *steps]
+        if "," in plain and any(part.strip() in known for part in plain.split(",")):
+            meant = f"Pass a list, {[part.strip() for part in word.split(',')]}. "
+        first = next((name for name in known if plain.removeprefix(name) in known), None)
+        meant = f"A comma is missing between {first!r} and {plain.removeprefix(first)!r}. " if first else meant
+        hint = did_you_mean(plain, known)
+        if WEIGHT in names:
+            meant += "The new head replaced the last layer: for its weights, set weights_to_train='head'. "
+            hint = hint[hint.index("Known") :]
+        raise WeightError(f"{plain!r} is neither a {what} nor a step with one. {meant}{hint}")
+    return found
