@@ -351,6 +351,7 @@ def _compare_with_onnx(
 
 
 def _remedy_of_file(original: onnx.ModelProto) -> str:
+    """Return the remedy for a file whose output the trainable form does not reproduce."""
     if any(n.op_type == "BatchNormalization" and len(n.output) > 1 for n in graph.nodes_in(original.graph.node)):
         return "BatchNormalization is in training mode. Export the network in evaluation mode, after model.eval()."
     return lost_outputs(original) or random_numbers(original) or _OTHER_OUTPUT

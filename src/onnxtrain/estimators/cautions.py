@@ -322,10 +322,16 @@ def warn_of_start(estimator: OrtGradientEstimator, model: TrainedModel, rows: Ro
         scores = np.hstack([np.zeros_like(found), found]) if found.shape[1] == 1 else found
         if read.link is not Link.PROBABILITY and model.source.original is not None and not shows_scale:
             _warn_of_certainty(scores, label, _largest(next(iter(X.values())) if isinstance(X, Mapping) else X))
-        in_order = _warn_of_other_order(scores.argmax(axis=1), label[:, 0], targets.classes)
-        if in_order and model.source.original is None:
+        warned = _warn_of_other_order(scores.argmax(axis=1), label[:, 0], targets.classes)
+        if not warned and model.source.original is None:
             logits = np.log(np.maximum(scores, _ZERO)) if read.link is Link.PROBABILITY else scores
             _warn_of_guesses(logits, label, targets.classes, estimator.estimator)
+
+
+def _log_losses(scores: np.ndarray, label: np.ndarray) -> tuple[float, float]:
+    """Return the mean log loss of scores, and that of guessing."""
+    loss = float(np.mean(logsumexp(scores, axis=1) - np.take_along_axis(scores, label, 1)[:, 0]))
+    return loss, float(np.log(scores.shape[1]))
 
 
 def _warn_of_guesses(logits: np.ndarray, label: np.ndarray, classes: np.ndarray, estimator: Any) -> None:
@@ -335,8 +341,8 @@ def _warn_of_guesses(logits: np.ndarray, label: np.ndarray, classes: np.ndarray,
     """
     counts = np.bincount(label[:, 0], minlength=len(classes))
     n_right = int(np.sum(logits.argmax(axis=1) == label[:, 0]))
-    loss = float(np.mean(logsumexp(logits, axis=1) - np.take_along_axis(logits, label, 1)[:, 0]))
-    guessing, guessed = float(np.log(logits.shape[1])), len(label) / logits.shape[1]
+    guessed = len(label) / logits.shape[1]
+    loss, guessing = _log_losses(logits, label)
     if np.count_nonzero(counts) == 1 or n_right > min(np.max(counts), _SLACK * guessed):
         return
     if isinstance(estimator, Pipeline) and type(estimator.steps[0][1]) in _SPREAD:
@@ -380,8 +386,7 @@ def _warn_of_certainty(scores: np.ndarray, label: np.ndarray, size: float) -> No
     A network that was trained on pixels from 0 to 1 computes such scores for pixels from 0 to 255.
     """
     margins = np.diff(np.sort(scores)[:, -2:])
-    loss = float(np.mean(logsumexp(scores, axis=1) - np.take_along_axis(scores, label, 1)[:, 0]))
-    guessing = float(np.log(scores.shape[1]))
+    loss, guessing = _log_losses(scores, label)
     if size >= _LARGE and np.median(margins) > _CERTAIN and loss > guessing:
         warn(
             f"The model is certain of a class in most rows, with scores that differ by {np.median(margins):.3g}, but "
@@ -393,7 +398,7 @@ def _warn_of_certainty(scores: np.ndarray, label: np.ndarray, size: float) -> No
 def _warn_of_other_order(predicted: np.ndarray, label: np.ndarray, classes: np.ndarray) -> bool:
     """Warn of a model that predicts one other class for nearly all rows of a label, in a permutation of the classes.
 
-    Return whether nothing was found.
+    Return whether it warned.
     """
     known, n_rows = np.unique(label, return_counts=True)
     counts = np.array([np.bincount(predicted[label == k], minlength=len(classes)) for k in known])
@@ -407,7 +412,7 @@ def _warn_of_other_order(predicted: np.ndarray, label: np.ndarray, classes: np.n
             f"Before training, the model predicts rows with the label {pairs:.200}. If it was trained on these "
             "classes, y names them in another order. Use the labels of its training."
         )
-    return not found
+    return found
 
 
 # ---------------------------------------------------------------------- weights

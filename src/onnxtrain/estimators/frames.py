@@ -338,7 +338,7 @@ class InputForm:
         if self.by_name:
             try:
                 return feeds_by_name(X, model.features, model.shapes)
-            except DataError:
+            except DataError:  # looking for them takes longer than the rows of a small prediction
                 unread = _unread(model)
                 if not unread or not is_frame(X):
                     raise
@@ -351,7 +351,7 @@ class InputForm:
 
 
 def _unread(model: TrainableModel) -> list[str]:
-    """Return the numeric inputs that no node reads: columns that a ColumnTransformer drops, of any type."""
+    """Return the numeric inputs that no node reads: columns of any values that a ColumnTransformer drops."""
     proto = model.graph()
     read = {name for node in graph.nodes_in(proto.graph.node) for name in node.input}
     read |= {output.name for output in proto.graph.output}
