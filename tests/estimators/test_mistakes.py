@@ -117,6 +117,10 @@ NETWORK = to_onnx(MLP, IRIS[:1].astype(np.float32), options={"zipmap": False})
 R, C = OrtGradientRegressor, OrtGradientClassifier
 
 
+class OfAUser(OrtGradientRegressor):
+    """A user's subclass."""
+
+
 def onnx_model(text):
     return onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g {text}')
 
@@ -425,6 +429,11 @@ CALLS = [
         lambda _: R(VotingRegressor([("a", Ridge()), ("b", make_pipeline(StandardScaler(), R()))])).fit(X, y),
         ParameterError,
         "'ortgradientregressor' of the Pipeline is an OrtGradientRegressor, whose weights would not be trained",
+    ),
+    (
+        lambda _: R(VotingRegressor([("a", Ridge()), ("b", OfAUser(Ridge()))])).fit(X, y),
+        ParameterError,
+        "'b' of the VotingRegressor is an OfAUser, whose weights would not be trained",
     ),
     (
         lambda _: C(BaggingClassifier(C(NETWORK))).fit(IRIS, SPECIES),

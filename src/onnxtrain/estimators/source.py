@@ -255,7 +255,7 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
     """
     if is_onnx(estimator):
         return
-    if type(estimator).__module__.startswith("onnxtrain.estimators"):
+    if _is_ours(estimator):
         name = type(estimator).__name__
         if name == "LoRA":
             raise ParameterError("estimator must be a model, got LoRA(). Pass it as weights_to_train=LoRA(...).")
@@ -265,7 +265,7 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
         )
     inner = getattr(estimator, "estimator", None)
     inner = inner.steps[-1][1] if isinstance(inner, Pipeline) and inner.steps else inner
-    if hasattr(estimator, "refit") and type(inner).__module__.startswith("onnxtrain."):
+    if hasattr(estimator, "refit") and _is_ours(inner):
         name, search = type(inner).__name__, type(estimator).__name__
         raise ParameterError(
             f"estimator is a {search} around an {name}. Put the search outside: {search}({name}(...), ...)."
@@ -292,6 +292,11 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
         f"estimator must be a scikit-learn estimator, an onnx.ModelProto, its bytes or a path, "
         f"got {type(estimator).__name__}.{_remedy(estimator, X, 'Classifier' if classifies else 'Regressor')}"
     )
+
+
+def _is_ours(model: object) -> bool:
+    """Whether a model is an estimator of onnxtrain, or of a user's subclass, or one of their parameter values."""
+    return any(kind.__module__.startswith("onnxtrain.estimators") for kind in type(model).__mro__)
 
 
 def _check_steps(pipeline: ColumnTransformer | Pipeline) -> None:
@@ -342,7 +347,7 @@ def _check_members(estimator: Any) -> None:
     """Raise a ParameterError if the predictions come from an onnxtrain estimator inside, which would stay frozen."""
     kind = type(estimator).__name__
     for name, member in _members(estimator):
-        if not type(member).__module__.startswith("onnxtrain.estimators"):
+        if not _is_ours(member):
             _check_members(member)
             continue
         ours = type(member).__name__
