@@ -123,6 +123,7 @@ def test_a_callback_that_stopped_the_fit_has_stopped_it(tmp_path):
     assert model.fit(X, y, checkpoint=tmp_path / "fit.onnx", resume=True).n_iter_ == 4
 
 
+@pytest.mark.filterwarnings("ignore:The loss did not fall")
 def test_a_checkpoint_is_a_model(tmp_path):
     fit("held out", 12, tmp_path / "fit.onnx", killed_after=3, every=2)
     so_far = load(tmp_path / "fit.onnx")

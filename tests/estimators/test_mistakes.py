@@ -436,6 +436,32 @@ CALLS = [
         "'b' of the VotingRegressor is an OfAUser, whose weights would not be trained",
     ),
     (
+        lambda _: R(max_iter=1).fit(np.full((3, 1), np.inf, np.float16), np.arange(3.0)),
+        DataError,
+        "X is float16, whose largest number is 65504. Compute it, or read it, as float32.",
+    ),
+    (
+        lambda _: R(max_iter=1).fit(np.array([[1.0, np.inf], [2.0, np.inf]]), [1.0, 2.0]),
+        DataError,
+        "inf in row 0, column 1. Every row has it. Leave out its columns before fit, or replace it: numpy.where(",
+    ),
+    (
+        lambda _: R(max_iter=1).fit(X, y, np.where(np.arange(len(X)) % 100 == 7, np.nan, 1.0)),
+        DataError,
+        "sample_weight contains NaN in 5 of its 442 rows, first in row 7. Set the weight of a row to 0",
+    ),
+    (
+        lambda _: R(max_iter=1).fit(X, y, pd.Series([None, 1.0] * 221, dtype=object)),
+        DataError,
+        "sample_weight contains NaN in 221 of its 442 rows, first in row 0",
+    ),
+    (
+        lambda _: R(max_iter=1, warm_start=True).fit(X, y).fit(X[:, :8], y),
+        DataError,
+        "X has 8 features, but OrtGradientRegressor is expecting 10 features as input. Pass the columns that fit got, in "
+        "the same order. With warm_start=True, fit continues the last fit; for other columns, set False.",
+    ),
+    (
         lambda _: C(BaggingClassifier(C(NETWORK))).fit(IRIS, SPECIES),
         ParameterError,
         "'estimator' of the BaggingClassifier is an OrtGradientClassifier, whose weights would not be trained. An ONNX "
@@ -1009,7 +1035,7 @@ LAST_CALLS = [
         DataError,
         "y contains numbers that are too large for float32. Divide y by a constant",
     ),
-    (lambda r: r.predict(np.full((1, 10), np.inf)), DataError, "Leave out rows with infinity"),
+    (lambda r: r.predict(np.full((1, 10), np.inf)), DataError, "inf in row 0, column 0. Every row has it."),
     (
         lambda _: R(LINE).fit(X, np.c_[y, y]),
         DataError,
@@ -4270,7 +4296,17 @@ def own(function):
         (
             lambda: C(SCALED, max_iter=1).fit(StandardScaler().fit_transform(IRIS), SPECIES),
             "standard deviations near 1, as after a StandardScaler, but the pipeline begins with one that was fitted on "
-            "other values, with means such as 5.84. Pass the rows as they were before scaling",
+            "other values: the mean of a column was 5.84, its standard deviation 0.825. Pass the rows as they were before",
+        ),
+        (
+            lambda: TransformedTargetRegressor(
+                R(Ridge().fit(X, y), max_iter=1), func=np.log1p, inverse_func=np.expm1
+            ).fit(X, y),
+            "as in another unit. A TransformedTargetRegressor transforms y before this fit. Pass the model unfitted: ",
+        ),
+        (
+            lambda: BaggingRegressor(R(Ridge().fit(X, y), max_iter=1), n_estimators=1).fit(X, y / 1000),
+            "as in another unit. If the model was trained on another scale, convert y",
         ),
         (
             lambda: C(loss=lambda op, y, p: op.Relu(1.0 - y * p), max_iter=1).fit(IRIS, 2 * (SPECIES > 0) - 1),
@@ -4310,6 +4346,8 @@ def own(function):
         "missing",
         "numbers",
         "twice",
+        "transformed",
+        "unit in a bag",
         "signs",
         "epoch",
     ],

@@ -8,6 +8,7 @@ import pytest
 from sklearn.datasets import load_diabetes
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LinearRegression
+from sklearn.model_selection import GridSearchCV
 from sklearn.preprocessing import scale
 from sklearn.utils.fixes import parse_version
 
@@ -26,9 +27,15 @@ RISES = {
     "averaged": dict(solver="sgd", learning_rate=0.55, max_iter=20, average=True),
     "in the first epoch": dict(solver="sgd", learning_rate=0.6, batch_size=32, max_iter=1),
 }
+#: Rises that noise may cause, after which the last weights are kept.
+SMALL = {
+    "momentum": dict(solver=SGD(momentum=0.9), learning_rate=0.02, batch_size=32, max_iter=3),
+    "steps too long for a minimum": dict(learning_rate=0.1, max_iter=20),
+    "a row at a time": dict(solver=SGD(momentum=0.9), learning_rate=3e-4, batch_size=1, max_iter=3),
+    "from the first epoch on": dict(learning_rate=0.1, batch_size=32, max_iter=2),
+}
 STEADY = {
-    "ordinary": dict(learning_rate=0.1, max_iter=20),
-    "noisy": dict(solver=SGD(momentum=0.9), learning_rate=3e-4, batch_size=1, max_iter=3),
+    "ordinary": dict(learning_rate=1e-3, max_iter=20),
     "no epoch": dict(max_iter=0),
     "penalized": dict(l1=0.5, l2=0.5, learning_rate=0.1, max_iter=30),
 }
@@ -52,6 +59,21 @@ def test_a_rise_warns(name):
     assert f"are kept, with a loss of {after:.3g}. Lower" in message
     assert after <= before
     assert f"last step was {RISES[name]['learning_rate']:.3g}." in message
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_small_rise_warns_and_keeps_the_last_weights(name):
+    model, before = worse(SMALL[name])
+    with pytest.warns(
+        ConvergenceWarning, match="The loss did not fall: it was .* The initial weights may be at its minimum"
+    ):
+        model.fit(X, y)
+    after = model.losses(X, y).mean()
+    assert 1.001 * before < after < 1.2 * before
+    search = GridSearchCV(OrtGradientRegressor(random_state=0, **SMALL[name]), {"l2": [0.0]}, cv=2)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        search.fit(X, y)
 
 
 @pytest.mark.parametrize("name", STEADY)

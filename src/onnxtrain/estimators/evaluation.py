@@ -27,7 +27,7 @@ class EvaluableEstimator(OrtGradientEstimator):
     def losses(
         self, X: ArrayLike | Parts, y: ArrayLike | None = None, sample_weight: ArrayLike | None = None
     ) -> np.ndarray:
-        """Return the loss of each row, without penalties.
+        """Return the loss of each row, without penalties: the loss of the last fit, also after ``set_params``.
 
         Parameters
         ----------
@@ -71,8 +71,8 @@ class EvaluableEstimator(OrtGradientEstimator):
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             As in ``fit``.
         y : array-like, optional
-            If given, the loss of each row is differentiated; otherwise, each score (of a classifier) or each output (of
-            a regressor).
+            If given, the loss of each row, that of the last fit, is differentiated; otherwise, each score (of a
+            classifier) or each output (of a regressor).
         wrt : str
             ``"X"``, or the name of an input of the model.
 

@@ -19,13 +19,8 @@ from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.estimators.cautions import (
     warn_of_first_rows,
     warn_of_fraction,
-    warn_of_means,
-    warn_of_no_minimum,
     warn_of_one_epoch,
     warn_of_other_rows,
-    warn_of_probabilities,
-    warn_of_range,
-    warn_of_signs,
     warn_of_start,
 )
 from onnxtrain.estimators.checkpoint import Checkpoint
@@ -49,6 +44,13 @@ from onnxtrain.estimators.reports import (
 from onnxtrain.estimators.settings import settings_of
 from onnxtrain.estimators.start import start
 from onnxtrain.estimators.trained import TrainedModel, set_learned, set_learned_so_far
+from onnxtrain.estimators.unsuitable_losses import (
+    warn_of_means,
+    warn_of_no_minimum,
+    warn_of_probabilities,
+    warn_of_range,
+    warn_of_signs,
+)
 from onnxtrain.rows.parts import Part, is_parts
 from onnxtrain.training.data import TrainingData
 from onnxtrain.training.parts import PartedData
@@ -80,7 +82,8 @@ def fit(
     known = vars(estimator).get("_trained") if estimator.warm_start else None
     with _unchanged_on_error(estimator):
         estimator._random_state = file.rng_at("start", check_random_state(estimator.random_state))
-        model, state, data = _started(estimator, rows, known, estimator.max_iter)
+        with _naming_warm_start(known):
+            model, state, data = _started(estimator, rows, known, estimator.max_iter)
         validation = _validation_data(estimator, model, validation_rows)
         if validation is not None and not is_part_of_more("sklearn.model_selection"):
             warn_of_other_rows(data, validation, classifies=estimator._classifies)
@@ -98,7 +101,9 @@ def fit(
         task = FitTask(estimator, *rows, model, state)
     if killed is None:
         state.begin(validated=validation is not None, weighted=data.weighted)
-    prepared = Fit(model.rest, data, validation, settings, state, so_far, estimator._random_state, graphs)
+    # a search or a loop of fits would repeat the warning, and rows in parts are read twice more
+    small = known is None and not is_part_of_more() and not is_parts(rows.X)
+    prepared = Fit(model.rest, data, validation, settings, state, so_far, estimator._random_state, graphs, small)
     listeners = *task.listeners, *_of_user(own, estimator, model, state), *file.listeners(model, state)
     train(estimator, model, prepared, estimator.max_iter, *listeners)
     task.end()
@@ -134,6 +139,17 @@ def _of_user(
         return stops
 
     return [after_epoch]
+
+
+@contextmanager
+def _naming_warm_start(known: TrainedModel | None) -> Iterator[None]:
+    """Add to an error about other columns than those of the last fit that `fit` continues it."""
+    try:
+        yield
+    except DataError as e:
+        if known is None or not any(part in str(e) for part in ("features as input", "feature names should match")):
+            raise
+        raise DataError(f"{e} With warm_start=True, fit continues the last fit; for other columns, set False.") from e
 
 
 @contextmanager
@@ -199,7 +215,8 @@ def _continues(estimator: OrtGradientEstimator) -> bool:
     """Whether the training begins with the weights of a model that was trained before."""
     model = estimator.estimator
     trained = is_onnx(model) or (model is not None and is_fitted(model))
-    return trained and estimator.init != "random" and estimator.head != "new" and not is_part_of_more()
+    repeats = is_part_of_more("sklearn.model_selection")  # then the warning has been given, or repeats for each fold
+    return trained and estimator.init != "random" and estimator.head != "new" and not repeats
 
 
 def _validation_data(

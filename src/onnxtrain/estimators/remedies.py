@@ -32,6 +32,9 @@ _FOR_COMPLEX = (
 )
 
 _FOR_INFINITY = " Leave out rows with infinity: known = numpy.isfinite(X).all(axis=1), fit(X[known], y[known])."
+_FOR_ROWS_OF_INFINITY = (
+    " Every row has it. Leave out its columns before fit, or replace it: numpy.where(numpy.isfinite(X), X, 0.0)."
+)
 _FOR_LARGE = " Divide this column by a constant that brings its values near 1, before fit and before predict."
 
 _FOR_VECTORS = (
@@ -252,7 +255,7 @@ def _with_remedy(message: str, X: Any, *, of_onnx: bool, by_column: bool) -> str
         message = message.partition("\nReshape your")[0].partition(" Pass a DataFrame")[0]
     if "X contains infinity" in message and (place := _place_of(_is_too_large, X)):
         message = f"{message.removesuffix('.')}: {place[0]} in {place[1]}."
-        remedy = remedy if hasattr(X, "tocoo") else _FOR_INFINITY if np.isinf(place[0]) else _FOR_LARGE
+        remedy = remedy if hasattr(X, "tocoo") else _for_infinity(X) if np.isinf(place[0]) else _FOR_LARGE
     if "got 1D array instead" in message and hasattr(X, "to_frame"):  # of polars
         return "X is a Series. Pass a frame: X.to_frame() for a column."
     if _NO_DOCUMENT in message and hasattr(X, "fillna"):
@@ -291,6 +294,14 @@ def _remedy_for(message: str, X: Any) -> str:
 def _names_of_index(X: Any) -> list[Any]:
     """Return the names of the index of a frame; none for other rows."""
     return list(X.index.names) if hasattr(X, "iloc") else []
+
+
+def _for_infinity(X: Any) -> str:
+    """Return the remedy for infinity in a matrix or a frame of numbers."""
+    table = np.asarray(X)
+    if table.dtype == np.float16:
+        return " X is float16, whose largest number is 65504. Compute it, or read it, as float32."
+    return _FOR_INFINITY if np.isfinite(table.astype(float)).all(axis=1).any() else _FOR_ROWS_OF_INFINITY
 
 
 def _is_too_large(values: np.ndarray) -> np.ndarray:

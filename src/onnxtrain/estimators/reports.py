@@ -253,7 +253,13 @@ def _losses(info: EpochInfo) -> str:
 def warn_of(outcome: Outcome, fit: Fit, estimator: OrtGradientEstimator) -> None:
     """Warn if a fit was interrupted, if its loss rose or, like scikit-learn, if its loss was still falling."""
     state, rise = fit.state, outcome.rise
-    if rise is not None:
+    if rise is not None and fit.settings.optimizer is None:
+        message = (
+            f"The loss rose from {rise.first:.3g} to {rise.last:.3g}. L-BFGS needs a loss without jumps, such as those "
+            f"of a vote of estimators. {rise} Set solver='adam', or train the estimators of the vote one by one."
+        )
+        warn(message, ConvergenceWarning)
+    elif rise is not None and not rise.is_small:
         message = (
             f"The loss rose from {rise.first:.3g} to {rise.last:.3g}; the learning rate of the last step was "
             f"{state.learning_rate:.3g}. {rise} Lower learning_rate, scale the data, or set clip_norm."
@@ -267,6 +273,13 @@ def warn_of(outcome: Outcome, fit: Fit, estimator: OrtGradientEstimator) -> None
             f"epochs, the resolution of float32, at learning rate {state.learning_rate:.3g}. Raise "
             f"learning_rate{scale}."
         )
+    elif rise is not None:
+        message = (
+            f"The loss did not fall: it was {rise.first:.6g} before training, and is {rise.last - rise.first:.2g} "
+            "higher after it. The initial weights may be at its minimum. Choose another loss or a penalty, or lower "
+            "learning_rate."
+        )
+        warn(message, ConvergenceWarning)
     if outcome.interrupt is not None:
         kept = "" if rise is not None else f"; the estimator has the weights {_kept(state)}"
         warn(f"Training was interrupted in epoch {state.epoch + 1}{kept}.")

@@ -481,6 +481,13 @@ def check_sample_weight(
             f"Negative values in data passed to `sample_weight`: {given.ravel()[row]} in row {row}. Set the weight of "
             "a row to 0 to leave it out."
         )
+    objects = [_is_missing(w) for w in given.ravel()] if given.dtype == object else []
+    missing = np.flatnonzero(np.isnan(given) if given.dtype.kind == "f" else objects)
+    if missing.size:
+        raise DataError(
+            f"Input sample_weight contains NaN in {missing.size} of its {given.size} rows, first in row {missing[0]}. "
+            "Set the weight of a row to 0 to leave it out."
+        )
     weights = _check_sample_weight(sample_weight, X, dtype=dtype, ensure_non_negative=True, **_ZERO_WEIGHTS)
     if keep:
         return weights

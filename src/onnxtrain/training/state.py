@@ -18,16 +18,20 @@ Weights = Mapping[str, np.ndarray]
 #: A function that returns the loss of given weights.
 Loss = Callable[[Weights], float]
 
-#: The least rise that is reported, relative to the initial loss; fits that fine-tune a minimum, or have just begun,
-#: often end some percent above the initial loss.
+#: The least rise after which better weights are kept, relative to the initial loss; fits that fine-tune a minimum, or
+#: have just begun, often end some percent above the initial loss.
 RISE = 0.2
 
 #: The same if a rise may be temporary: after a single epoch, or if the validation set chooses the best epoch.
 FAR = 10.0
 
-#: The least rise that is reported, relative to the increase of the initial loss by permuting the labels, because steps
-#: of a fixed length move away from a perfect fit. At this value R² falls from 1 to 0.998.
+#: The same, relative to the increase of the initial loss by permuting the labels, because steps of a fixed length move
+#: away from a perfect fit. At this value R² falls from 1 to 0.998.
 _OF_SHUFFLED = 1e-3
+
+#: The least rise that is reported, relative to the initial loss, unless a search or a loop of fits would repeat it.
+#: Steps from a minimum end less than this above it.
+_NOTICED = 1e-3
 
 
 @dataclass
@@ -309,6 +313,11 @@ class Rise:
     kept: float
     which: str
 
+    @property
+    def is_small(self) -> bool:
+        """Whether the last weights are kept although the initial ones were better."""
+        return self.kept > self.first
+
     def __str__(self) -> str:
         return f"The weights {self.which} are kept, with a loss of {self.kept:.3g}."
 
@@ -321,22 +330,41 @@ def last_fall(state: TrainingState, n_epochs: int) -> float:
     return max(min(losses[:-n_epochs]) - min(losses[-n_epochs:]), 0.0)
 
 
-def rise_of(state: TrainingState, start: Weights, loss: Loss, shuffled: Loss, tol: float, n_epochs: int) -> Rise | None:
+def rise_of(
+    state: TrainingState, start: Weights, loss: Loss, shuffled: Loss, tol: float, n_epochs: int, *, small: bool = False
+) -> Rise | None:
     """If training ended above its initial loss, go back to better weights and return the rise; else return None.
+
+    With `small`, a rise from 0.1 % is returned, too. Noise may be its cause, so the last weights are kept then.
 
     `loss`, and `shuffled`, the loss with permuted labels, run over all rows, so they are called only if the losses of
     the epochs do not exclude a rise. The increase by permuted labels is the scale of the loss. It bounds the noise that
     is derived from `tol`, which may be too large if the targets have other units.
     """
-    share = FAR if state.validated or n_epochs == 1 else RISE
-    if not _may_have_risen(state, share):
+    may_be_temporary = state.validated or n_epochs == 1
+    share, small = (FAR, False) if may_be_temporary else (RISE, small)
+    if not (_may_not_have_fallen(state) if small else _may_have_risen(state, share)):
         return None
     last, first = loss(state.result()), loss(start)
     if last <= first:
         return None
     scale = shuffled(start) - first
     noise = min(100 * tol, scale / 100) if scale > 0 else 100 * tol
-    if not _is_above(last, first, share, noise) or last - first <= _OF_SHUFFLED * scale:
+    if not _is_above(last, first, _NOTICED if small else share, noise) or last - first <= _OF_SHUFFLED * scale:
+        return None
+    if _is_above(last, first, share, noise):
+        return keep_best(state, start, loss)
+    return Rise(first, last, last, f"of epoch {state.epoch}")
+
+
+def jump_of(state: TrainingState, start: Weights, loss: Loss, shuffled: Loss) -> Rise | None:
+    """If L-BFGS ended above its start by more than rounding, go back to better weights and return the rise.
+
+    It lowers the loss that it measures. A loss that jumps, such as that of a vote of estimators, may be another one for
+    the same weights, since its graph is computed in another order.
+    """
+    last, first = loss(state.result()), loss(start)
+    if last <= first or last - first <= _OF_SHUFFLED * abs(shuffled(start) - first):
         return None
     return keep_best(state, start, loss)
 
@@ -349,6 +377,14 @@ def _may_have_risen(state: TrainingState, share: float) -> bool:
     best_counts = state.validated and state.best_weights is not None
     last = losses[state.best_epoch - state.first_epoch - 1] if best_counts else losses[-1]
     return _is_above(last, min(state.first_loss, *losses), share)
+
+
+def _may_not_have_fallen(state: TrainingState) -> bool:
+    """Whether the losses of the epochs do not exclude that the last weights are no better than the initial ones."""
+    losses = state.loss_curve[state.first_epoch :]
+    if state.first_loss is None or not losses:
+        return False
+    return _is_above(losses[-1], min(state.first_loss, losses[0]), -RISE)
 
 
 def _is_above(last: float, first: float, share: float, noise: float = 0.0) -> bool:

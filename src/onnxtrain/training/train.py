@@ -24,7 +24,7 @@ from onnxtrain.training.lbfgs import LossAndGradient, minimize_lbfgs
 from onnxtrain.training.objective import Objective, is_ours
 from onnxtrain.training.packing import Parts
 from onnxtrain.training.settings import Settings
-from onnxtrain.training.state import EpochEnd, Listener, Pace, Rise, TrainingState, Weights, keep_best, rise_of
+from onnxtrain.training.state import EpochEnd, Listener, Pace, Rise, TrainingState, Weights, jump_of, keep_best, rise_of
 from onnxtrain.training.step import KEPT, OF_BATCH, StepGraph, build_step
 from onnxtrain.training.update import UpdateGraph, build_update
 
@@ -38,7 +38,7 @@ class Outcome:
     interrupt : KeyboardInterrupt or None
         The interrupt that ended the fit.
     rise : Rise or None
-        Set if the loss ended above its start; then better weights are kept.
+        Set if the loss ended above its start; then better weights are kept, unless the rise is small.
     """
 
     interrupt: KeyboardInterrupt | None = None
@@ -73,6 +73,8 @@ class Fit:
         Draws the order of the rows.
     graphs : Graphs, optional
         The graphs of its steps, if this process runs them.
+    reports_small_rise : bool
+        Whether the outcome has a small rise of the loss, too, and one by L-BFGS.
     """
 
     objective: Objective
@@ -83,6 +85,7 @@ class Fit:
     start: Weights
     random_state: np.random.RandomState
     graphs: Graphs | None = None
+    reports_small_rise: bool = False
 
     def run(self, n_epochs: int, listeners: tuple[Listener, ...] = ()) -> Outcome:
         """Run up to `n_epochs` epochs, or ``settings.max_iter`` iterations of L-BFGS; call `listeners` after each.
@@ -96,10 +99,8 @@ class Fit:
         loop = self._loop()
         if loop is None:
             return self._minimize(listeners)
-        on_rows = self._mean_loss_on(self.data, loop.place)
-        penalties = self.settings.penalties(self.objective.penalized)
         validate = None if self.validation is None else self._mean_loss_on(self.validation, loop.place)
-        loss = validate or (lambda weights: on_rows(weights) + penalties.value(weights))
+        loss = validate or self._penalized_loss(loop.place)
         end = EpochEnd(
             self.state, self.settings.tol, self.settings.n_iter_no_change, validate, self.settings.average, listeners
         )
@@ -117,11 +118,10 @@ class Fit:
             raise ConvergenceError(f"{e} {kept} {remedy}") from e
         except KeyboardInterrupt as e:
             interrupt = e
-
-        def shuffled(weights: Weights) -> float:
-            return self._mean_loss_on((self.validation or self.data).with_shuffled_labels(), loop.place)(weights)
-
-        return Outcome(interrupt, rise_of(self.state, self.start, loss, shuffled, self.settings.tol, n_epochs))
+        small = self.reports_small_rise and interrupt is None
+        shuffled = self._shuffled_loss(loop.place)
+        rise = rise_of(self.state, self.start, loss, shuffled, self.settings.tol, n_epochs, small=small)
+        return Outcome(interrupt, rise)
 
     def _minimize(self, listeners: tuple[Listener, ...]) -> Outcome:
         settings, state = self.settings, self.state
@@ -155,7 +155,19 @@ class Fit:
             on_iteration(loss, weights)
         state.weights = weights
         state.stopped |= converged
-        return Outcome()
+        if not self.reports_small_rise or self.validation is not None:
+            return Outcome()
+        return Outcome(rise=jump_of(state, self.start, self._penalized_loss(place), self._shuffled_loss(place)))
+
+    def _penalized_loss(self, place: Place) -> Callable[[Weights], float]:
+        """Return the mean loss over all rows with the penalties as a function of the weights."""
+        on_rows = self._mean_loss_on(self.data, place)
+        penalties = self.settings.penalties(self.objective.penalized)
+        return lambda weights: on_rows(weights) + penalties.value(weights)
+
+    def _shuffled_loss(self, place: Place) -> Callable[[Weights], float]:
+        """Return the mean loss for permuted labels as a function of the weights."""
+        return lambda weights: self._mean_loss_on((self.validation or self.data).with_shuffled_labels(), place)(weights)
 
     # overridden if the rows are elsewhere --------------------------------------
 
