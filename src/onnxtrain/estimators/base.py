@@ -378,9 +378,11 @@ class OrtGradientEstimator(_TakesCallbacks, SetsItsParameters, BaseEstimator, me
 
     def _warn_of_no_effect(self, changed: Sequence[str]) -> None:
         inner = [key.partition("__")[2] for key in changed if key.startswith("estimator__")]
+        if not inner or not is_fitted(self.estimator):
+            return
         if deferred.reports.is_part_of_more("sklearn.ensemble"):  # sets every random_state
             inner = [key for key in inner if not key.endswith("random_state")]
-        if inner and is_fitted(self.estimator):
+        if inner:
             name = type(self.estimator).__name__
             warn(
                 f"{name} is fitted, so another value of {', '.join(inner)} does not change its weights, which training "
