@@ -6,16 +6,18 @@ losses are in :mod:`.unsuitable_losses`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx
 from scipy.special import logsumexp
 from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
 from sklearn.neighbors import KNeighborsRegressor, RadiusNeighborsRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.utils.class_weight import compute_sample_weight
 
 from onnxtrain.convert.additions.calibration import is_decided_by_rounding
 from onnxtrain.convert.compared_rows import at_most, some_rows, spread
@@ -79,48 +81,6 @@ def warn_of_first_rows(model: Any, n_rows: int) -> None:
 # ------------------------------------------------------------------------- rows
 
 
-#: The number of rows that tell most columns from y, so that few are compared whole.
-_FIRST = 10
-
-
-def warn_of_target_among_columns(X: Any, y: Any, model: Any = None) -> None:
-    """Warn of a column that is y and that the model takes: of the same name and values, or with the same fractions."""
-    if isinstance(X, type) or not (hasattr(X, "iloc") and hasattr(X, "columns") and X.columns.is_unique):
-        return
-    X = _columns_taken(model, X)
-    if is_frame(y) and y.columns.is_unique:
-        for name in set(y.columns) & set(X.columns):
-            warn_of_target_among_columns(X[[name]], y[name])
-    if np.ndim(y) != 1:
-        return
-    values, called = np.asarray(y), getattr(y, "name", None) if hasattr(y, "iloc") else None
-    with np.errstate(invalid="ignore"):  # infinity has no fraction
-        has_fractions = values.dtype.kind == "f" and bool(np.any(values % 1))
-    candidates = [name for name in X.columns if name == called or (has_fractions and X[name].dtype == values.dtype)]
-    begins_so = [name for name in candidates if np.array_equal(X[name].iloc[:_FIRST].to_numpy(), values[:_FIRST])]
-    same = [name for name in begins_so if X[name].equals(y) or np.array_equal(X[name].to_numpy(), values)]
-    if same:
-        warn(
-            f"The column {same[0]!r} of X has the values of y, so the model predicts y from itself. Pass X without it: "
-            f"X.drop(columns={same[0]!r})."
-        )
-
-
-def _columns_taken(model: Any, X: Any) -> Any:
-    """Return the columns of a frame that a pipeline takes by name; X itself if its first step may take others."""
-    model = getattr(model, "regressor", model)  # of a TransformedTargetRegressor
-    first = model.steps[0][1] if isinstance(model, Pipeline) and model.steps else model
-    if not isinstance(first, ColumnTransformer) or first.remainder != "drop":
-        return X
-    if any(len(named) != 3 for named in first.transformers):
-        return X  # its own fit raises the error
-    chosen = [columns for _, step, columns in first.transformers if not (isinstance(step, str) and step == "drop")]
-    chosen = [[columns] if isinstance(columns, str) else columns for columns in chosen]
-    if not all(isinstance(columns, list) and all(isinstance(name, str) for name in columns) for columns in chosen):
-        return X
-    return X[[name for name in X.columns if any(name in columns for columns in chosen)]]
-
-
 def warn_of_lost_names(model: Any, X: Features) -> None:
     """Warn of an array for a model that was fitted on a frame, because the order of the columns is not compared."""
     known = getattr(model, "feature_names_in_", None)
@@ -144,18 +104,42 @@ _OTHER_UNIT = 50.0
 #: The largest mean, and the largest deviation of the standard deviation from 1, of columns that were standardized.
 _STANDARD = 0.2
 
+#: The largest distance of the extremes of a sample of scaled columns from their range, 0 to 1.
+_EDGE = 0.1
+
 #: The least number of rows and of columns that show a scale, and the number of rows that are looked at.
 _ROWS, _COLUMNS, _SAMPLE = 20, 2, 1000
 
 
 def warn_of_scale(model: Any, X: Any) -> None:
-    """Warn of rows in another unit, or already standardized, for a fitted pipeline that begins with a scaler."""
-    scaler = model.steps[0][1] if isinstance(model, Pipeline) and is_fitted(model) else None
-    if type(scaler) not in _SPREAD or not (isinstance(X, np.ndarray) or is_frame(X)) or X.shape[0] < _ROWS:
+    """Warn of rows in another unit, or scaled already, for a fitted pipeline that begins with scalers."""
+    if not (isinstance(model, Pipeline) and is_fitted(model) and (isinstance(X, np.ndarray) or is_frame(X))):
         return
+    for scaler, taken in _scalers(model, X):
+        rows = np.asarray(some_rows(taken, _SAMPLE))
+        rows = rows[np.isfinite(rows).all(axis=1)] if rows.dtype.kind in "fiu" and rows.ndim == 2 else rows[:0]
+        if len(rows) >= _ROWS:
+            _warn_of_scale_of(scaler, rows)
+
+
+def _scalers(step: Any, X: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the scalers that come first in a pipeline, or after imputers, each with the columns of X that it takes."""
+    if isinstance(step, Pipeline):
+        first = next((inner for _, inner in step.steps if not isinstance(inner, SimpleImputer)), None)
+        yield from _scalers(first, X)
+    elif isinstance(step, ColumnTransformer) and is_frame(X):
+        for _, inner, columns in step.transformers_:
+            if isinstance(columns, list) and {*columns} <= {*X.columns}:
+                yield from _scalers(inner, X[columns])
+    elif type(step) in _SPREAD:
+        yield step, X
+
+
+def _warn_of_scale_of(scaler: Any, rows: np.ndarray) -> None:
+    """Warn of rows in another unit than those on which a scaler was fitted, or scaled already."""
     attribute, spread_of = _SPREAD[type(scaler)]
-    rows, before = np.asarray(some_rows(X, _SAMPLE)), getattr(scaler, attribute)
-    if rows.dtype.kind not in "fiu" or before is None or rows.shape[1:] != np.shape(before):
+    before = getattr(scaler, attribute)
+    if before is None or rows.shape[1:] != np.shape(before):
         return
     with np.errstate(all="ignore"):
         spread, mean = spread_of(rows, axis=0), rows.mean(axis=0)
@@ -178,6 +162,21 @@ def warn_of_scale(model: Any, X: Any) -> None:
                 f"its standard deviation {before[varies][0]:.3g}. Pass the rows as they were before scaling, or a "
                 "pipeline without the scaler."
             )
+    elif isinstance(scaler, MinMaxScaler) and _is_in_range(scaler, rows[:, varies], varies):
+        (low, high), before = scaler.feature_range, (scaler.data_min_[varies][0], scaler.data_max_[varies][0])
+        warn(
+            f"The columns of X are from {low:g} to {high:g}, as after a MinMaxScaler, but the pipeline begins with one "
+            f"that was fitted on other values, such as from {before[0]:.3g} to {before[1]:.3g}. Pass the rows as they "
+            "were before scaling, or a pipeline without the scaler."
+        )
+
+
+def _is_in_range(scaler: MinMaxScaler, rows: np.ndarray, varies: np.ndarray) -> bool:
+    """Whether each column has the range that a scaler makes, unlike those of its fit."""
+    low, high = scaler.feature_range
+    now = np.maximum(np.abs(rows.min(axis=0) - low), np.abs(rows.max(axis=0) - high))
+    before = np.maximum(np.abs(scaler.data_min_[varies] - low), np.abs(scaler.data_max_[varies] - high))
+    return bool(np.all(now < _EDGE) and np.all(before > _STANDARD))
 
 
 def _is_standard(mean: np.ndarray, spread: np.ndarray) -> bool:
@@ -282,8 +281,15 @@ _MOST_ROWS = 200
 #: The least number of rows of a label, and their least share for which one class is predicted, that show its name.
 _PER_LABEL, _SURE = 5, 0.8
 
+#: The least number of scores for each label of y that are probably those of another task, and the share of rows that a
+#: model of the same task predicts right.
+_SCORES_PER_LABEL, _KNOWN = 10, 0.5
+
 #: The multiple of the rows that guessing predicts right, and of the loss at the end of the fit, that is still near.
 _SLACK = 1.5
+
+#: The relative difference of weights that are equal up to rounding.
+_EQUAL = 1e-3
 
 #: The probability that a leaf of a tree, or rounding, gives for 0.
 _ZERO = 1e-7
@@ -298,8 +304,9 @@ def warn_of_start(estimator: OrtGradientEstimator, model: TrainedModel, rows: Ro
     chosen = spread(len(label), at_most(rows.exact, n_rows))
     chosen = chosen if rows.weight is None else chosen[rows.weight[chosen] > 0]
     if read.positional or len(chosen) < _ROWS:
+        _warn_of_few_labels(model, targets, label)
         return
-    X, label = take(rows.exact, chosen), label[chosen]
+    known, X, label = label, take(rows.exact, chosen), label[chosen]
     feeds = {name: dense(x, read.features[name]) for name, x in model.form.feeds(X, read).items()}
     name = model.scores if estimator._classifies and model.scores is not None else read.output
     found = model.run_once(feeds, [name])[name].reshape(len(chosen), -1)
@@ -312,10 +319,28 @@ def warn_of_start(estimator: OrtGradientEstimator, model: TrainedModel, rows: Ro
         scores = np.hstack([np.zeros_like(found), found]) if found.shape[1] == 1 else found
         if read.link is not Link.PROBABILITY and model.source.original is not None and not shows_scale:
             _warn_of_certainty(scores, label, _largest(next(iter(X.values())) if isinstance(X, Mapping) else X))
-        warned = _warn_of_other_order(scores.argmax(axis=1), label[:, 0], targets.classes)
+        predicted = scores.argmax(axis=1)
+        _warn_of_few_labels(model, targets, known, right=float(np.mean(predicted == label[:, 0])))
+        warned = _warn_of_other_order(predicted, label[:, 0], targets.classes)
         if not warned and model.source.original is None:
             logits = np.log(np.maximum(scores, _ZERO)) if read.link is Link.PROBABILITY else scores
             _warn_of_guesses(logits, label, targets.classes, estimator.estimator)
+
+
+def _warn_of_few_labels(model: TrainedModel, targets: Any, label: np.ndarray, right: float = 0.0) -> None:
+    """Warn of labels that number the first of the many scores of an ONNX model, as classes of another task do.
+
+    `right` is the share of rows that the model predicts right.
+    """
+    read, known = model.source.model, np.unique(label)
+    named = model.source.original is None or read.classes is not None or getattr(targets, "to_come", None) is not None
+    if named or targets.positional or targets.n_labels or not model.objective.classifies or right > _KNOWN:
+        return
+    if len(known) > 1 and read.n_scores >= _SCORES_PER_LABEL * len(known) and known[-1] == len(known) - 1:
+        warn(
+            f"The model has {read.n_scores} scores, but y has only the labels 0 to {known[-1]}, which are taken for "
+            f"the first {len(known)} of its classes. For other classes than those of its training, set head='new'."
+        )
 
 
 def _log_losses(scores: np.ndarray, label: np.ndarray) -> tuple[float, float]:
@@ -414,6 +439,19 @@ def _warn_of_other_order(predicted: np.ndarray, label: np.ndarray, classes: np.n
             "classes, y names them in another order. Use the labels of its training."
         )
     return found
+
+
+def warn_of_balanced_twice(estimator: OrtGradientEstimator, rows: Rows) -> None:
+    """Warn of sample weights that balance the classes although class_weight does so, too."""
+    if getattr(estimator, "class_weight", None) != "balanced" or rows.weight is None or np.ndim(rows.y) != 1:
+        return
+    by_class = compute_sample_weight("balanced", rows.y)
+    ratios = rows.weight / by_class**2  # the weights of the rows contain those of the classes
+    if np.ptp(by_class) > _EQUAL * by_class.max() and np.ptp(ratios) <= _EQUAL * ratios.max():
+        warn(
+            "The sample weights are those of balanced classes, and class_weight='balanced' multiplies them by the same "
+            "weights once more. Leave one of the two out."
+        )
 
 
 # ---------------------------------------------------------------------- weights

@@ -17,6 +17,7 @@ from sklearn.utils import check_random_state
 from onnxtrain.dialects import for_validation
 from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.estimators.cautions import (
+    warn_of_balanced_twice,
     warn_of_first_rows,
     warn_of_fraction,
     warn_of_one_epoch,
@@ -28,6 +29,7 @@ from onnxtrain.estimators.constraints import is_set
 from onnxtrain.estimators.fit_data import GivenArrays, check_labelled, given, hold_out
 from onnxtrain.estimators.independence import warn_of_loss_of_batch
 from onnxtrain.estimators.labels import Labels
+from onnxtrain.estimators.leaks import warn_of_known_rows
 from onnxtrain.estimators.protocols import (
     Estimator,
     is_fitted,
@@ -50,6 +52,7 @@ from onnxtrain.estimators.unsuitable_losses import (
     warn_of_probabilities,
     warn_of_range,
     warn_of_signs,
+    warn_of_two_links,
 )
 from onnxtrain.rows.parts import Part, is_parts
 from onnxtrain.training.data import TrainingData
@@ -87,6 +90,7 @@ def fit(
         validation = _validation_data(estimator, model, validation_rows)
         if validation is not None and not is_part_of_more("sklearn.model_selection"):
             warn_of_other_rows(data, validation, classifies=estimator._classifies)
+            warn_of_known_rows(rows, validation_rows, data, validation)
         estimator._random_state = file.rng_at("split", estimator._random_state)
         if validation is None and estimator.early_stopping:
             data, validation = hold_out(estimator, data)
@@ -203,6 +207,8 @@ def _started(
         warn_of_range(model, estimator._targets.encode(checked.y, model))
         if isinstance(estimator._targets, Labels) and not is_part_of_more():
             warn_of_signs(model, estimator._targets.classes)
+            warn_of_balanced_twice(estimator, checked)
+            warn_of_two_links(estimator, model)
         if _continues(estimator):
             warn_of_start(estimator, model, checked)
         warn_of_probabilities(model)

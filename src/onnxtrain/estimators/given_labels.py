@@ -18,6 +18,9 @@ from onnxtrain.registry import did_you_mean
 #: The labels of more classes are not compared.
 _MANY_CLASSES = 1000
 
+#: The number of the labels -1, 0 and 1, which are often classes.
+_SIGNS = 3
+
 #: Fewer different integers may be classes of any number of rows.
 _MANY_INTEGERS = 20
 
@@ -40,6 +43,15 @@ def warn_of_spaces(classes: np.ndarray) -> None:
                 f"The labels {word!r} and {word.strip()!r} differ only in spaces, but are two classes. If they are "
                 "one, strip the labels: pandas.Series(y).str.strip()."
             )
+
+
+def warn_of_unlabeled(classes: np.ndarray) -> None:
+    """Warn of the label -1 beside 0, 1, 2, ..., which marks a row without a label in scikit-learn and pandas."""
+    if classes.dtype.kind == "i" and len(classes) > _SIGNS and np.array_equal(classes, np.arange(len(classes)) - 1):
+        warn(
+            "The label -1 is a class of its own, but marks a row without a label in scikit-learn and in codes of "
+            "pandas. If it does here, leave these rows out: known = numpy.asarray(y) != -1, fit(X[known], y[known])."
+        )
 
 
 def warn_of_numbers(y: np.ndarray) -> None:

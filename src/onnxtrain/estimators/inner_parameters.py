@@ -70,12 +70,20 @@ def _on_penalty(estimator: OrtGradientEstimator, last: Any) -> Iterator[str]:
     name, ours = type(last).__name__, type(estimator).__name__
     if getattr(last, "positive", False) is True:
         yield f"positive=True of {name} has no effect on the training, after which coefficients may be negative."
-    if type(last) not in _PENALTIES or estimator.l1 or estimator.l2 or estimator.penalty:
+    if type(last) not in _PENALTIES:
         return
     strength, same = _PENALTIES[type(last)]
     chosen, default = getattr(last, strength), inspect.signature(type(last)).parameters[strength].default
     if np.asarray(chosen).dtype.kind not in "fiu":
         return  # scikit-learn refuses it
+    if estimator.l1 or estimator.l2 or estimator.penalty:
+        depends_on_rows = "n_samples" in same or "batch_size" in same
+        if depends_on_rows and np.ndim(chosen) == 0 and estimator.l2 == chosen != default and not is_part_of_more():
+            yield (
+                f"l2={chosen!r} has the value of {strength} of {name}, but multiplies another penalty, because the "
+                f"objective is a mean over the rows. The same penalty is {same} of {ours}."
+            )
+        return
     if chosen < default if strength == "C" else np.max(chosen) > default:  # a stronger penalty than usual
         yield (
             f"{strength}={chosen!r} of {name} has no effect on the training, which minimizes the loss "

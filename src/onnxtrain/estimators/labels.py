@@ -25,6 +25,7 @@ from onnxtrain.estimators.given_labels import (
     n_columns,
     warn_of_numbers,
     warn_of_spaces,
+    warn_of_unlabeled,
 )
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_fitted, takes_labels
 from onnxtrain.estimators.remedies import as_data_error
@@ -120,6 +121,7 @@ class Labels(Targets):
         _check_inliers(np.unique(y), source.estimator)
         warn_of_spaces(np.unique(y))
         if not self.positional:
+            warn_of_unlabeled(np.unique(y))
             warn_of_numbers(y)
         of_votes = _counts_votes(source)
         classes = _classes_of(self._all_classes(y), source)

@@ -280,6 +280,12 @@ def warn_of(outcome: Outcome, fit: Fit, estimator: OrtGradientEstimator) -> None
             "learning_rate."
         )
         warn(message, ConvergenceWarning)
+    elif estimator.loss == "epsilon_insensitive" and _several(state) and not any(state.loss_curve[state.first_epoch :]):
+        epsilon = (estimator.loss_params or {}).get("epsilon", 0.1)
+        warn(
+            "The loss was 0 in every epoch, so there was nothing to train: all predictions are within "
+            f"epsilon={epsilon:g} of y. Set a smaller one in the unit of y: loss_params={{'epsilon': ...}}."
+        )
     if outcome.interrupt is not None:
         kept = "" if rise is not None else f"; the estimator has the weights {_kept(state)}"
         warn(f"Training was interrupted in epoch {state.epoch + 1}{kept}.")
@@ -292,15 +298,19 @@ def warn_of(outcome: Outcome, fit: Fit, estimator: OrtGradientEstimator) -> None
         warn(message, ConvergenceWarning)
 
 
+def _several(state: TrainingState) -> bool:
+    """Whether a fit had several epochs; a single one may be meant to change nothing."""
+    return state.epoch - state.first_epoch > 1
+
+
 def _stays(fit: Fit) -> bool:
     """Whether a learning rate that is small beside the weights left all of them as they were.
 
     At a minimum, they stay at any learning rate.
     """
     state = fit.state
-    several = state.epoch - state.first_epoch > 1  # a single epoch at such a rate is a fit that changes nothing
     small = _SMALL_RATE * max(1.0, _largest(fit))
-    if fit.settings.optimizer is None or not 0 < state.learning_rate < small or not several:
+    if fit.settings.optimizer is None or not 0 < state.learning_rate < small or not _several(state):
         return False
     pairs = [(state.so_far()[name], w) for name, w in fit.start.items()]
     return all(

@@ -41,13 +41,13 @@ from onnxtrain.estimators.cautions import (
     warn_of_scale,
     warn_of_steep_calibration,
     warn_of_stored_targets,
-    warn_of_target_among_columns,
 )
 from onnxtrain.estimators.division import Division, divisions, is_divisible, refusal
 from onnxtrain.estimators.fit_data import check_first_rows, check_rows
 from onnxtrain.estimators.fitting import fitted_on, fitted_source
 from onnxtrain.estimators.frames import InputForm, Rows, check_kind, holds_halves, is_rounded, warn_of_unknown
 from onnxtrain.estimators.inner_parameters import warn_of_ignored_parameters
+from onnxtrain.estimators.leaks import warn_of_target_among_columns
 from onnxtrain.estimators.lora import LoRA, adapted
 from onnxtrain.estimators.output_kind import settled
 from onnxtrain.estimators.positions import warn_of_same_tokens

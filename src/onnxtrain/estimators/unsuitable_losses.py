@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import onnx
@@ -16,13 +17,16 @@ from onnxtrain.estimators.protocols import Features
 from onnxtrain.estimators.reports import is_part_of_more
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.losses import Prediction, find_loss
-from onnxtrain.losses.link import Link
+from onnxtrain.losses.link import OF_CLASSES, Link, scores_behind
 from onnxtrain.losses.ranges import range_of
 from onnxtrain.registry import is_of_package
 from onnxtrain.runtime.device import find_device
 from onnxtrain.runtime.session import Place
 from onnxtrain.training.data import TrainingData, dense
 from onnxtrain.training.evaluate import row_losses
+
+if TYPE_CHECKING:
+    from onnxtrain.estimators.base import OrtGradientEstimator
 
 
 def warn_of_means(model: TrainedModel, X: Features) -> None:
@@ -51,6 +55,20 @@ def warn_of_signs(model: TrainedModel, classes: np.ndarray) -> None:
         warn(
             f"The loss {getattr(loss, '__name__', repr(loss))!r} gets the labels -1 and 1 as 0 and 1, the index of the "
             "class. If it multiplies by them, compute 2 * y_true - 1 first."
+        )
+
+
+def warn_of_two_links(estimator: OrtGradientEstimator, model: TrainedModel) -> None:
+    """Warn of probabilities that the user declares as scores, from which the loss computes probabilities again."""
+    read = model.source.model
+    if estimator.output_is != "scores" or model.source.original is None or not estimator.max_iter:
+        return
+    onx = graph.reload(read.graph())
+    output = next((v for node in onx.graph for v in node.outputs if v.name == read.output), None)
+    if output is not None and scores_behind(output, graph.builder(onx).op, read.class_axis).link in OF_CLASSES:
+        warn(
+            f"output_is='scores', but the output {read.output!r} of the model contains probabilities, from which the "
+            "loss would compute probabilities once more. Leave output_is out."
         )
 
 

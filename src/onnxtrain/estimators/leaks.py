@@ -1,0 +1,124 @@
+"""Warnings of rows that show the model what it is to predict: targets among the columns, known validation rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from sklearn.compose import ColumnTransformer
+from sklearn.pipeline import Pipeline
+
+from onnxtrain.convert.compared_rows import spread
+from onnxtrain.errors import warn
+from onnxtrain.estimators.protocols import is_frame
+from onnxtrain.rows.parts import Part
+from onnxtrain.training.data import TrainingData
+
+#: The number of rows that tell most columns from y, so that few are compared whole.
+_FIRST = 10
+
+#: Fewer rows may agree by chance, and more validation rows are sampled. More bytes of training rows are not searched.
+_ROWS, _SAMPLE, _MOST_BYTES = 20, 200, 2**26
+
+#: The share of validation rows among the training rows that different rows of few values do not reach.
+_KNOWN = 0.5
+
+
+def warn_of_target_among_columns(X: Any, y: Any, model: Any = None) -> None:
+    """Warn of a column that is y and that the model takes: of the same name and values, or with the same fractions.
+
+    A column that is named after y may also hold y in another unit or as other labels.
+    """
+    if isinstance(X, type) or not (hasattr(X, "iloc") and hasattr(X, "columns") and X.columns.is_unique):
+        return
+    X = _columns_taken(model, X)
+    if is_frame(y) and y.columns.is_unique:
+        for name in set(y.columns) & set(X.columns):
+            warn_of_target_among_columns(X[[name]], y[name])
+    if np.ndim(y) != 1:
+        return
+    values, called = np.asarray(y), getattr(y, "name", None) if hasattr(y, "iloc") else None
+    with np.errstate(invalid="ignore"):  # infinity has no fraction
+        has_fractions = values.dtype.kind == "f" and bool(np.any(values % 1))
+    candidates = [name for name in X.columns if name == called or (has_fractions and X[name].dtype == values.dtype)]
+    begins_so = [name for name in candidates if np.array_equal(X[name].iloc[:_FIRST].to_numpy(), values[:_FIRST])]
+    same = [name for name in begins_so if X[name].equals(y) or np.array_equal(X[name].to_numpy(), values)]
+    if same:
+        warn(
+            f"The column {same[0]!r} of X has the values of y, so the model predicts y from itself. Pass X without it: "
+            f"X.drop(columns={same[0]!r})."
+        )
+    elif known := next((name for name in _named_after(called, X) if _tells(X[name].to_numpy(), values)), None):
+        warn(
+            f"The column {known!r} of X tells y, {called!r}, in each row, like y in another unit or with other labels, "
+            f"so the model predicts y from itself. Pass X without it: X.drop(columns={known!r})."
+        )
+
+
+def _named_after(called: Any, X: Any) -> Iterator[str]:
+    """Yield the columns whose names contain that of y."""
+    if isinstance(called, str) and len(called) > 2:
+        yield from (name for name in X.columns if isinstance(name, str) and called.casefold() in name.casefold())
+
+
+def _tells(column: np.ndarray, values: np.ndarray) -> bool:
+    """Whether values are in the order of a column, or in the opposite order; few distinct ones may be in any order."""
+    try:
+        (others, ranks), (found, codes) = (np.unique(of, return_inverse=True) for of in (column, values))
+    except TypeError:  # missing strings cannot be sorted
+        return False
+    if len(values) < _ROWS or len(found) < 2 or len(others) != len(found):
+        return False
+    if 2 * len(found) <= len(values):
+        return len(np.unique(codes * len(others) + ranks)) == len(found)
+    numeric = column.dtype.kind in "fiu" and values.dtype.kind in "fiu"
+    return numeric and (np.array_equal(codes, ranks) or np.array_equal(codes, len(found) - 1 - ranks))
+
+
+def _columns_taken(model: Any, X: Any) -> Any:
+    """Return the columns of a frame that a pipeline takes by name; X itself if its first step may take others."""
+    model = getattr(model, "regressor", model)  # of a TransformedTargetRegressor
+    first = model.steps[0][1] if isinstance(model, Pipeline) and model.steps else model
+    if not isinstance(first, ColumnTransformer) or first.remainder != "drop":
+        return X
+    if any(len(named) != 3 for named in first.transformers):
+        return X  # its own fit raises the error
+    chosen = [columns for _, step, columns in first.transformers if not (isinstance(step, str) and step == "drop")]
+    chosen = [[columns] if isinstance(columns, str) else columns for columns in chosen]
+    if not all(isinstance(columns, list) and all(isinstance(name, str) for name in columns) for columns in chosen):
+        return X
+    return X[[name for name in X.columns if any(name in columns for columns in chosen)]]
+
+
+def warn_of_known_rows(rows: Part, validation_rows: Part, data: Any, validation: Any) -> None:
+    """Warn of a validation set whose rows the model is trained on, so that its loss shows no overfitting."""
+    whole = validation_rows.X is rows.X
+    if whole or _share_of_known(data, validation) > _KNOWN:
+        found = "is X itself" if whole else "has rows that are in X, too"
+        warn(
+            f"The validation set {found}, so the model is trained on its rows, and its loss does not show overfitting. "
+            "Pass other rows as X_val, such as those of sklearn.model_selection.train_test_split, or hold out a part "
+            "of X with early_stopping=True."
+        )
+
+
+def _share_of_known(data: Any, validation: Any) -> float:
+    """Return the share of validation rows that are exactly one of the training rows; 0 if this is unknown."""
+    if not (isinstance(data, TrainingData) and isinstance(validation, TrainingData)):
+        return 0.0
+    arrays = [*data.features.values(), *validation.features.values()]
+    if any(type(x) is not np.ndarray for x in arrays) or len(validation.label) < _ROWS:
+        return 0.0
+    if sum(x.nbytes for x in data.features.values()) > _MOST_BYTES:
+        return 0.0
+    contents = Counter(_contents(data, np.arange(len(data.label))))
+    found = _contents(validation, spread(len(validation.label), _SAMPLE))
+    return float(np.mean([contents[content] == 1 for content in found]))
+
+
+def _contents(data: TrainingData, chosen: np.ndarray) -> Iterator[bytes]:
+    """Yield the bytes of some rows and of their targets."""
+    columns = [*data.features.values(), data.label]
+    return (b"".join(x[i].tobytes() for x in columns) for i in chosen)
