@@ -22,6 +22,7 @@ IDS = ["adam", "lbfgs"]
 
 
 @pytest.mark.parametrize("params", SOLVERS, ids=IDS)
+@pytest.mark.filterwarnings("ignore:The validation set")
 def test_a_function_is_told_and_may_stop(params):
     seen = []
 

@@ -40,6 +40,7 @@ def outside(**params):
     [{"max_iter": 5}, {"max_iter": 5, "validate": True}, {"max_iter": 5, "l1": 0.1}, {"solver": "lbfgs"}],
     ids=["steps", "validation", "penalty", "lbfgs"],
 )
+@pytest.mark.filterwarnings("ignore:The validation set")
 def test_a_scaler_inside_is_one_outside(params):
     inside, alone, scaled = outside(**params)
     assert inside._trained.rest.constants

@@ -94,6 +94,7 @@ def test_a_row_of_weight_zero_is_absent(diabetes):
 
 
 @pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+@pytest.mark.filterwarnings("ignore:The validation set")
 def test_a_row_of_weight_zero_may_have_no_loss(diabetes, solver):
     """Of training or validation: the logarithm of its label is infinite, and zero times that would be NaN."""
 
@@ -309,6 +310,7 @@ def test_early_stopping_holds_out_each_class():
 
 
 @pytest.mark.parametrize("max_iter", [1, 3])
+@pytest.mark.filterwarnings("ignore:The validation set")
 def test_few_epochs_with_a_validation_set(diabetes, max_iter):
     X, y = diabetes
     model = OrtGradientRegressor(max_iter=max_iter).fit(X, y, X_val=X, y_val=y)
@@ -452,6 +454,7 @@ def test_a_pipeline_of_which_one_step_is_fitted_is_fitted_first(steps):
 
 
 @pytest.mark.parametrize("watched", [False, True])
+@pytest.mark.filterwarnings("ignore:The validation set")
 def test_training_goes_on_from_the_weights_the_user_put_in(diabetes, watched):
     X, y = diabetes
     rows = dict(X_val=X, y_val=y) if watched else {}

@@ -62,6 +62,7 @@ def test_the_history_has_a_row_for_each_epoch():
     assert len(set(rates)) == 5
 
 
+@pytest.mark.filterwarnings("ignore:The validation set")
 def test_epochs_without_a_validation_set_have_none():
     model = line(max_iter=2, warm_start=True).fit(X, y)
     model.fit(X, y, X_val=X, y_val=y)
@@ -100,6 +101,7 @@ ENDINGS = {
 
 
 @pytest.mark.parametrize("case", ENDINGS)
+@pytest.mark.filterwarnings("ignore:The validation set")
 def test_the_ending_says_where_a_fit_stopped_and_why(case):
     fit, expected = ENDINGS[case]
     ending = fit().history_.ending
@@ -113,6 +115,7 @@ def test_the_ending_is_of_the_fit_not_of_the_parameters_now():
     assert stopped.set_params(n_iter_no_change=10, tol=1e-4, max_iter=7).history_.ending == before
 
 
+@pytest.mark.filterwarnings("ignore:The validation set")
 def test_a_second_fit_counts_its_own_epochs():
     model = line(max_iter=3, warm_start=True).fit(X, y)
     assert model.fit(X, y, X_val=X, y_val=y).history_.ending == "3 of 3 epochs: best epoch 3"
@@ -126,6 +129,7 @@ def test_what_is_not_fitted_has_no_history():
 
 
 @pytest.mark.parametrize("widgets", [True, False])
+@pytest.mark.filterwarnings("ignore:The validation set")
 def test_the_progress_bar_says_how_it_ended(capsys, monkeypatch, widgets):
     find = onnxtrain.estimators.reports.importlib.util.find_spec
     spec = types.SimpleNamespace() if widgets else None
@@ -307,6 +311,7 @@ def test_a_loss_of_ones_own_is_named():
     assert line(loss=my_loss, max_iter=1).fit(X, y).summary().title.endswith("loss my_loss")
 
 
+@pytest.mark.filterwarnings("ignore:The validation set")
 def test_the_html_of_a_fitted_estimator_says_where_it_stopped():
     model = line(max_iter=30, tol=10, n_iter_no_change=2)
     assert "<details><summary>" not in model._repr_html_()

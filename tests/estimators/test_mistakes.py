@@ -4162,7 +4162,7 @@ def test_rows_without_the_names_on_which_a_model_was_fitted_are_warned_of():
         (dict(solver="lbfgs", batch_size=32), {}, "batch_size=32 has no effect"),
         (dict(l1_method="proximal"), {}, "l1_method='proximal' has no effect without a penalty. Set its strength too"),
         (dict(validation_fraction=0.3), {}, "=0.3 has no effect: early_stopping=False, so no rows are held out. Set"),
-        (dict(validation_fraction=0.3), dict(X_val=X, y_val=y), "=0.3 has no effect: X_val is the validation set."),
+        (dict(validation_fraction=0.3), dict(X_val=X + 1, y_val=y), "=0.3 has no effect: X_val is the validation set."),
     ],
 )
 def test_a_parameter_without_an_effect_is_warned_of(params, sets, message):
@@ -4268,7 +4268,7 @@ def own(function):
         ),
         (
             lambda: TransformedTargetRegressor(R(max_iter=1), transformer=StandardScaler()).fit(
-                X, y + 200, X_val=X, y_val=y + 200
+                X, y + 200, X_val=X + 0.01, y_val=y + 200
             ),
             "times the spread of y, as in another unit. A Pipeline or TransformedTargetRegressor around this estimator",
         ),

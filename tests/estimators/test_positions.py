@@ -341,6 +341,7 @@ def test_files_copies_and_further_training(estimator, y, tmp_path):
 
 
 @pytest.mark.parametrize("estimator, y", [(OrtGradientClassifier(OPEN), Y), (OrtGradientRegressor(OPEN), MISSING)])
+@pytest.mark.filterwarnings("ignore:The validation set")
 def test_validation_search_and_gradients(estimator, y):
     tuned = clone(estimator).set_params(early_stopping=True, validation_fraction=0.25, random_state=0, max_iter=5)
     assert len(tuned.fit(X, y).validation_loss_curve_) == tuned.n_iter_

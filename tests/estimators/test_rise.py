@@ -83,6 +83,7 @@ def test_others_do_not(name):
         OrtGradientRegressor(random_state=0, **STEADY[name]).fit(X, y)
 
 
+@pytest.mark.filterwarnings("ignore:The validation set")
 def test_the_best_weights_of_a_validation_set_are_no_rise():
     params = dict(solver="sgd", learning_rate=0.55, max_iter=20, random_state=0)
     model = OrtGradientRegressor(**params).fit(X, y, X_val=X, y_val=y)  # filterwarnings = error

@@ -69,8 +69,9 @@ def test_a_frame_with_texts_for_classes(frame):
 
 def test_a_frame_of_numbers_is_a_matrix(frame):
     numbers = frame[["age", "height"]]
-    a = OrtGradientRegressor(max_iter=3, random_state=0).fit(numbers, 2 * frame["age"])
-    b = OrtGradientRegressor(max_iter=3, random_state=0).fit(numbers.to_numpy(), 2 * frame["age"])
+    target = 2 * frame["age"].to_numpy()
+    a = OrtGradientRegressor(max_iter=3, random_state=0).fit(numbers, target)
+    b = OrtGradientRegressor(max_iter=3, random_state=0).fit(numbers.to_numpy(), target)
     np.testing.assert_array_equal(a.predict(numbers), b.predict(numbers.to_numpy()))
 
 

@@ -197,6 +197,7 @@ def test_validation_parts_and_held_out_rows():
 
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
+@pytest.mark.filterwarnings("ignore:The validation set")
 def test_classes_of_validation_parts_are_balanced_over_all_of_them(weighted):
     order = np.argsort(y[:500], kind="stable")[:350]  # another share of each class, and one of them in most parts
     given = tuple(array[order] for array in ((X, y, weight) if weighted else (X, y)))
@@ -209,6 +210,7 @@ def test_classes_of_validation_parts_are_balanced_over_all_of_them(weighted):
 # ------------------------------------------------------- weights, lengths
 
 
+@pytest.mark.filterwarnings("ignore:The validation set")
 def test_parts_of_weight_zero_count_nothing():
     """In a fit, in the validation set, in losses and in score it is only all parts together that must count."""
     w = np.where(np.arange(N) < 201, 0.0, weight)
@@ -348,6 +350,7 @@ def test_balanced_weights_are_those_of_all_parts_where_the_classes_are_given():
 
 
 @pytest.mark.parametrize("sample", [20_000, 3], ids=["", "rare class not in the sample"])
+@pytest.mark.filterwarnings("ignore:The validation set")
 def test_weights_of_some_classes_are_for_parts_that_lack_them(sample):
     labels = np.where(np.arange(N) < 40, "rare", y)  # in the first parts alone, and no other label there
     start = LogisticRegression().fit(X, labels)

@@ -121,10 +121,11 @@ class Labels(Targets):
         _check_inliers(np.unique(y), source.estimator)
         warn_of_spaces(np.unique(y))
         if not self.positional:
-            warn_of_unlabeled(np.unique(y))
             warn_of_numbers(y)
         of_votes = _counts_votes(source)
         classes = _classes_of(self._all_classes(y), source)
+        if not self.positional:
+            warn_of_unlabeled(classes)
         if len(classes) > len(np.unique(y)) and is_part_of_more("sklearn.multiclass"):
             raise DataError(
                 "OneVsRestClassifier and the others of sklearn.multiclass fit models of two classes, but the given "
