@@ -114,6 +114,8 @@ _REMEDIES = {
     "t_max": "A schedule ends with the last of the max_iter epochs, so it needs no length.",
     "threshold": "Use TunedThresholdClassifierCV(model) of scikit-learn.",
     "target": "Pass the column of the targets as y, and X without it: fit(X.drop(columns='price'), X['price']).",
+    "groups": "Pass groups to the cross-validation: cross_val_score(model, X, y, groups=groups, cv=GroupKFold()).",
+    "eta_min": "The last rate is a share of the first: onnxtrain.optim.Cosine(rate, final_ratio=eta_min / rate).",
     "drop_last": "The last batch of an epoch contains the remaining rows, and counts as that many.",
 }
 _SAME_REMEDY = {
@@ -121,6 +123,8 @@ _SAME_REMEDY = {
     "beta_2": "beta2",
     "callbacks": "callback_list",
     "epsilon": "eps",
+    "eta_min": "end_learning_rate end_lr final_lr min_learning_rate min_lr",
+    "groups": "group group_id group_ids",
     "cv": "alphas cs l1_ratios param_grid param_distributions",
     "fit_intercept": "positive normalize",
     "initial_epoch": "init_model xgb_model",
@@ -189,8 +193,9 @@ def advice(name: str, known: Iterable[str]) -> str:
     ours = _OF_FUNCTIONS.get(key) if _OF_FUNCTIONS.get(key) in names else ours
     if ours in names:
         return f"Did you mean {ours!r}?"
-    if key in _REMEDY_OF:
-        return _REMEDIES[_REMEDY_OF[key]]
+    remedy = _REMEDIES.get(_REMEDY_OF.get(key, ""), "")
+    if remedy and ("loss_params" in names or "loss_params" not in remedy):  # gamma of a schedule is none of a loss
+        return remedy
     if "__" in key:  # skorch's parameters of its components, such as optimizer__lr
         outer, _, inner = key.partition("__")
         if _OURS.get(outer) == "estimator" and "estimator" in names:

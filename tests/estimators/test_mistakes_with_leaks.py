@@ -16,7 +16,10 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.utils.class_weight import compute_sample_weight
 
 from onnxtrain import OrtGradientClassifier as C
+from onnxtrain import OrtGradientForwardBackward
 from onnxtrain import OrtGradientRegressor as R
+from onnxtrain.errors import DataError, OnnxTrainError
+from onnxtrain.optim import Cosine, InverseScaling
 from onnxtrain.rows import from_files
 
 X, y = load_diabetes(return_X_y=True)
@@ -118,6 +121,58 @@ def test_a_mistake_is_warned_of(call, message):
         call()
 
 
+def switched(i):
+    """Return a part whose columns have another order in the second part."""
+    return FLATS[["area", "rooms"] if i == 0 else ["rooms", "area"]], PRICE
+
+
+def next_state():
+    model = R(max_iter=1).fit(X, y)
+    state = {f"next_{name}": np.zeros(1) for name in ("packed_weights", *OF_ADAM)}
+    return model.load_training_state(state)
+
+
+OF_ADAM = ("packed_weights.mean", "packed_weights.square", "step")
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: R().fit(X, y, groups=SPECIES), "cross_val_score(model, X, y, groups=groups, cv=GroupKFold())"),
+        (lambda: Cosine(0.1, eta_min=0.01), "onnxtrain.optim.Cosine(rate, final_ratio=eta_min / rate)"),
+        (
+            lambda: InverseScaling(0.1, gamma=0.5),
+            "InverseScaling has no parameter 'gamma'. Known: learning_rate, power_t.",
+        ),
+        (lambda: R(gamma=2.0), "loss_params={'gamma': 2.0}"),
+        (
+            lambda: R(penalty={"coef": np.abs}).fit(X, y),
+            "The penalty on 'coef' is a function, but a penalty is a sum of l1 |w| and l2 w²: penalty={'coef': {'l1': 0.1}}",
+        ),
+        (
+            lambda: R().fit(from_files([0, 1], switched)),
+            "Let read(i) return X[columns], with one list of columns for all",
+        ),
+        (next_state, "Pass {name.removeprefix('next_'): x for name, x in state.items() if name != 'loss'}."),
+    ],
+)
+def test_a_mistake_is_an_error_with_a_remedy(call, message):
+    with pytest.raises(OnnxTrainError) as raised:
+        call()
+    assert message in str(raised.value)
+
+
+def test_a_gradient_without_its_axis_has_a_remedy():
+    one = model("(float[n, 1] Y) <float[4, 1] W = {1, 2, 3, 4}> { Y = MatMul(X, W) }")
+    passes = OrtGradientForwardBackward(one).new_instance()
+    passes.forward([IRIS.astype(np.float32), np.ones((4, 1), np.float32)], training=True)
+    with pytest.raises(
+        DataError, match=r"must have 2 axes, \(150, 1\), got shape \(150,\). Pass it with shape \(150, 1\)."
+    ):
+        passes.backward([np.ones(150, np.float32)])
+    assert len(passes.backward([np.ones((150, 1), np.float32)])) == 2
+
+
 def test_what_is_meant_is_not_warned_of():  # filterwarnings = error
     R(max_iter=1).fit(FLATS.assign(price_of_last_year=np.roll(PRICE, 4)), PRICE)
     R(max_iter=1).fit(FLATS.assign(price_id=np.random.default_rng(0).permutation(80)), PRICE)
@@ -144,3 +199,56 @@ def test_what_is_meant_is_not_warned_of():  # filterwarnings = error
     R(SGDRegressor(alpha=0.1), l2=0.1, max_iter=1).fit(X / X.std(axis=0), (y - y.mean()) / y.std())
     GridSearchCV(R(Ridge(alpha=10.0), max_iter=1), {"l2": [10.0]}, cv=2).fit(X, y)
     R(Ridge().fit(X, y), loss="epsilon_insensitive", max_iter=2).fit(X, y)
+    R(max_iter=1).fit(X, (y > 150).astype(float))
+    C(SHARES, max_iter=1).partial_fit(IRIS, NAMES, classes=["setosa", "versicolor", "virginica"])
+    C(SHARES, head="new", max_iter=1).partial_fit(IRIS, NAMES, classes=["virginica", "setosa", "versicolor"])
+    C(max_iter=1).partial_fit(IRIS, NAMES, classes=["virginica", "setosa", "versicolor"])
+
+
+def test_labels_in_the_order_of_the_columns_as_the_message_numbers_them():
+    classes = ["virginica", "setosa", "versicolor"]
+    of_column = [classes.index(label) for label in NAMES]
+    tuned = C(SHARES, max_iter=0).partial_fit(IRIS, of_column, classes=range(len(classes)))  # filterwarnings = error
+    assert tuned.classes_.tolist() == [0, 1, 2]
+
+
+def test_a_file_that_changes_between_two_fits_is_warned_of(tmp_path):
+    path = tmp_path / "line.onnx"
+    onnx.save(SHARES, path)
+    tuned = C(path, max_iter=1).fit(IRIS, SPECIES)
+    tuned.fit(IRIS, SPECIES)  # filterwarnings = error
+    tuned.get_trained_onnx(path=path)
+    tuned.set_params(warm_start=True).fit(IRIS, SPECIES)
+    with pytest.warns(UserWarning, match="has changed since the last fit, so this fit does not start from the same"):
+        tuned.set_params(warm_start=False).fit(IRIS, SPECIES)
+
+
+CATBOOST = dict(iterations=2, verbose=0, allow_writing_files=False)
+
+
+@pytest.mark.parametrize(
+    "params, message",
+    [
+        ({"scale_pos_weight": 3}, r"scale_pos_weight=3 of .* OrtGradientClassifier\(model, class_weight=\{1: 3\}\)"),
+        ({"class_weights": [1, 3]}, r"class_weights=\[1, 3\] of .* class_weight=\{0: 1, 1: 3\}\)"),
+        ({"auto_class_weights": "Balanced"}, "auto_class_weights='Balanced' of .* class_weight='balanced'"),
+    ],
+)
+def test_weights_of_classes_in_boosted_trees_are_warned_of(params, message):
+    catboost = pytest.importorskip("catboost")
+    labels = (SPECIES == 2).astype(int)
+    trees, weighed = (catboost.CatBoostClassifier(**CATBOOST, **p).fit(IRIS, labels) for p in ({}, params))
+    C(trees, max_iter=1).fit(IRIS, labels)  # filterwarnings = error
+    with pytest.warns(UserWarning, match=message):
+        C(weighed, max_iter=1).fit(IRIS, labels)
+
+
+def test_the_loss_of_boosted_trees_is_named():
+    catboost = pytest.importorskip("catboost")
+    trees = catboost.CatBoostRegressor(loss_function="Quantile:alpha=0.9", **CATBOOST).fit(X, y)
+    with pytest.warns(
+        UserWarning, match=r"minimizes the loss 'quantile', .*Set loss='quantile', loss_params=\{'q': 0.9\}"
+    ):
+        R(trees, max_iter=1).fit(X, y)
+    R(trees, loss="quantile", loss_params={"q": 0.9}, max_iter=1).fit(X, y)
+    R(catboost.CatBoostRegressor(**CATBOOST).fit(X, y), max_iter=1).fit(X, y)

@@ -6,6 +6,7 @@ losses are in :mod:`.unsuitable_losses`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -474,6 +475,17 @@ def warn_of_steep_calibration(estimator: Model) -> None:
             f"The steps of the isotonic calibration in {type(estimator).__name__} are so steep that the last digits of "
             "the scores decide. After training, to_sklearn() may predict other probabilities for some rows. Use "
             "CalibratedClassifierCV(method='sigmoid')."
+        )
+
+
+def warn_of_changed_file(path_before: Any, before: TrainedModel | None, path: Any, model: TrainedModel) -> None:
+    """Warn of a file that has other content than in the last fit, such as the trained model itself."""
+    same_path = isinstance(path, (str, os.PathLike)) and path_before == path
+    if same_path and before is not None and before.source.original != model.source.original:
+        warn(
+            f"The file {os.fspath(path)!r} has changed since the last fit, so this fit does not start from the same "
+            "weights. Write the trained model to another file. To continue training, use partial_fit or "
+            "warm_start=True."
         )
 
 

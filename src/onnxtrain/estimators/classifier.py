@@ -381,6 +381,8 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
         labels = None if known is None else self._targets
         with self._expecting(deferred.labels.check_expected(classes, y, labels, positional=positional)):
             deferred.fit.fit_one_epoch(self, Part(X, y, sample_weight))
+        if known is None and self._targets.n_labels == 0:
+            deferred.labels.warn_of_sorted(classes, self._trained, new=self.head == "new")
         return self
 
     @contextmanager

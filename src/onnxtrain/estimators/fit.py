@@ -18,6 +18,7 @@ from onnxtrain.dialects import for_validation
 from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.estimators.cautions import (
     warn_of_balanced_twice,
+    warn_of_changed_file,
     warn_of_first_rows,
     warn_of_fraction,
     warn_of_one_epoch,
@@ -85,8 +86,10 @@ def fit(
     known = vars(estimator).get("_trained") if estimator.warm_start else None
     with _unchanged_on_error(estimator):
         estimator._random_state = file.rng_at("start", check_random_state(estimator.random_state))
+        path = vars(estimator).get("_begun_with", {}).get("estimator")
         with _naming_warm_start(known):
             model, state, data = _started(estimator, rows, known, estimator.max_iter)
+        warn_of_changed_file(path, vars(estimator).get("_trained"), estimator.estimator, model)
         validation = _validation_data(estimator, model, validation_rows)
         if validation is not None and not is_part_of_more("sklearn.model_selection"):
             warn_of_other_rows(data, validation, classifies=estimator._classifies)

@@ -55,13 +55,21 @@ _LOSSES: dict[type, str] = {
 }
 
 
+#: Parameters of boosted models that weigh their classes, besides class_weight.
+_OF_BOOSTED = ("scale_pos_weight", "is_unbalance", "auto_class_weights", "class_weights")
+
+
 def warn_of_ignored_parameters(estimator: OrtGradientEstimator) -> None:
     """Warn of each parameter of the given model that training ignores; within a search, only of varied ones."""
-    if isinstance(estimator.estimator, BaseEstimator) and estimator.max_iter:
-        last = predictor_of(estimator.estimator)
+    model = estimator.estimator
+    has_parameters = (
+        isinstance(model, BaseEstimator) or library_of(type(model)) is not None
+    )  # CatBoost has another base
+    if has_parameters and estimator.max_iter:
+        last = predictor_of(model)
         said = [*_on_penalty(estimator, last)]
         if not is_part_of_more():
-            said += [*_on_loss(estimator, last), *_on_weights(estimator, last), *_on_samplers(estimator.estimator)]
+            said += [*_on_loss(estimator, last), *_on_weights(estimator, last), *_on_samplers(model)]
         for message in said:
             warn(message)
 
@@ -93,19 +101,27 @@ def _on_penalty(estimator: OrtGradientEstimator, last: Any) -> Iterator[str]:
 
 def _on_loss(estimator: OrtGradientEstimator, last: Any) -> Iterator[str]:
     loss: Any = getattr(last, "loss", None) if _is_chosen(last, "loss") else _LOSSES.get(type(last))
-    if library_of(type(last)) and isinstance(objective := getattr(last, "objective", None), str):
+    quantile = ""
+    if library_of(type(last)) and isinstance(objective := _objective_of(last), str):
+        objective, _, quantile = objective.partition(":alpha=")
         loss = our_name(objective)
     task = "classification" if estimator._classifies else "regression"
     if loss not in LOSSES or is_set(estimator, "loss") or loss_kind(loss) != task:
         return
     if LOSSES[loss] is not LOSSES[str(estimator.loss)]:
         params = last.get_params() if loss == "quantile" else {}
-        levels = (params.get(name) for name in ("quantile", "alpha", "quantile_alpha"))
+        levels = [params.get(name) for name in ("quantile", "alpha", "quantile_alpha")]
+        levels += [float(quantile)] if quantile else []
         level = next((f", loss_params={{'q': {q!r}}}" for q in levels if q is not None), "")
         yield (
             f"{type(last).__name__} minimizes the loss {loss!r}, but training minimizes loss={estimator.loss!r}, the "
             f"default of {type(estimator).__name__}. Set loss={loss!r}{level} to go on with it."
         )
+
+
+def _objective_of(boosted: Any) -> Any:
+    """Return the loss of boosted trees; CatBoost names it otherwise, and has no attributes for parameters."""
+    return getattr(boosted, "objective", None) or boosted.get_params().get("loss_function")
 
 
 def _on_weights(estimator: OrtGradientEstimator, last: Any) -> Iterator[str]:
@@ -115,6 +131,29 @@ def _on_weights(estimator: OrtGradientEstimator, last: Any) -> Iterator[str]:
             f"class_weight={inner!r:.80} of {type(last).__name__} has no effect on the training, in which all rows "
             f"count alike. Set it on the estimator too: {type(estimator).__name__}(model, class_weight={inner!r:.80})."
         )
+    if library_of(type(last)) and getattr(estimator, "class_weight", None) is None:
+        params = last.get_params()
+        for name in (name for name in _OF_BOOSTED if _weighs(params.get(name))):
+            yield (
+                f"{name}={params[name]!r:.80} of {type(last).__name__} has no effect on the training, in which all "
+                "rows count alike. Set it on the estimator: "
+                f"{type(estimator).__name__}(model, class_weight={_class_weight(last, name, params[name])!r:.80})."
+            )
+
+
+def _class_weight(boosted: Any, name: str, value: Any) -> Any:
+    """Return the class weights of this package that equal a parameter of boosted trees."""
+    classes = np.asarray(getattr(boosted, "classes_", [0, 1])).tolist()
+    if name == "scale_pos_weight":
+        return {classes[-1]: value}
+    if isinstance(value, (list, tuple)):
+        return dict(zip(classes, value, strict=False))
+    return value if isinstance(value, dict) else "balanced"
+
+
+def _weighs(value: Any) -> bool:
+    """Whether a parameter of a boosted model makes classes count differently."""
+    return value is True or (value is not None and value is not False and value not in (1, "None"))
 
 
 def _on_samplers(model: BaseEstimator) -> Iterator[str]:

@@ -444,6 +444,18 @@ def check_expected(
     return found
 
 
+def warn_of_sorted(classes: Any, model: TrainedModel, *, new: bool) -> None:
+    """Warn of classes that are not given in order, in which they number the columns of an ONNX model without names."""
+    if not isinstance(classes, (list, tuple, np.ndarray)) or new or model.source.original is None:
+        return
+    if model.source.model.classes is None and list(classes) != (by_column := sorted(classes)):
+        warn(
+            f"The columns of the output are taken for the sorted labels, {by_column!r:.80}, but classes= has another "
+            "order. If that is the order of the columns, pass their indices as labels: y = [classes.index(label) for "
+            "label in y], classes=range(len(classes))."
+        )
+
+
 def _check_keys(class_weight: Mapping[Any, float], labels: Sequence[Any]) -> None:
     """Raise a DataError if class weights lack labels and have others; scikit-learn allows either alone."""
     lacking = [label for label in labels if label not in class_weight]

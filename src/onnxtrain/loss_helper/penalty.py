@@ -183,6 +183,11 @@ def check_penalty(penalty: Mapping[str, Mapping[str, float] | float]) -> dict[st
 
 
 def _check_factors(name: str, factors: Mapping[str, float] | float) -> tuple[float, float]:
+    if callable(factors):
+        raise LossError(
+            f"The penalty on {name!r} is a function, but a penalty is a sum of l1 |w| and l2 w²: "
+            f"penalty={{{name!r}: {{'l1': 0.1}}}}."
+        )
     factors = factors if isinstance(factors, Mapping) else {"l2": factors}
     for key in factors:
         if key not in ("l1", "l2"):

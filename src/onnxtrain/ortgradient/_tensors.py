@@ -134,8 +134,9 @@ def check_fits(values: Iterable[Any], expected: Sequence[Tensor]) -> None:
         if tensor.shape is None:
             continue
         if len(shape) != len(tensor.shape):
+            column = f" Pass it with shape {(*shape, 1)}." if (*shape, 1) == tuple(tensor.shape) else ""
             raise DataError(
-                f"{tensor.name!r} must have {len(tensor.shape)} axes, {tensor.shape}, got shape {shape}.{order}"
+                f"{tensor.name!r} must have {len(tensor.shape)} axes, {tensor.shape}, got shape {shape}.{column}{order}"
             )
         for length, dim in zip(shape, tensor.shape, strict=True):
             if isinstance(dim, int) and length != dim:

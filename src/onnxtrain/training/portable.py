@@ -141,10 +141,15 @@ def _checked(arrays: Mapping[str, Any], expected: Mapping[str, np.ndarray]) -> d
     """Return arrays after checking their names, shapes and types."""
     for names, problem in ((expected.keys() - arrays.keys(), "lacks"), (arrays.keys() - expected.keys(), "also has")):
         if names:
+            remedy = "It comes from a step of another estimator, or with another solver."
+            if {f"next_{name}" for name in expected} <= {*arrays}:
+                remedy = (
+                    "The outputs of a step begin with next_. Pass "
+                    "{name.removeprefix('next_'): x for name, x in state.items() if name != 'loss'}."
+                )
             raise DataError(
                 f"The state {problem} {', '.join(sorted(names))}. Expected {', '.join(sorted(expected))}, got "
-                f"{', '.join(sorted(arrays)) or 'none'}. It comes from a step of another estimator, "
-                "or with another solver."
+                f"{', '.join(sorted(arrays)) or 'none'}. {remedy}"
             )
     found = {}
     for name, like in expected.items():
