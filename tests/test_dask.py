@@ -220,6 +220,7 @@ def test_weights_of_labels_that_a_partition_lacks(client):
     assert_same_weights(there, here)
 
 
+@pytest.mark.filterwarnings("ignore:The validation set")
 def test_classes_of_validation_rows_are_balanced_over_these(client):
     parameters = COMMON | dict(class_weight="balanced", max_iter=4)
     order = np.argsort(CLASSES, kind="stable")[:50]  # another share of each class than in training
@@ -327,6 +328,7 @@ def test_r_squared_of_a_constant_is_that_of_scikit_learn(client, y, expected):
 # -------------------------------------------------------- the end of an epoch
 
 
+@pytest.mark.filterwarnings("ignore:The validation set")
 def test_validation_rows_choose_the_best_epoch(client):
     parameters = COMMON | dict(max_iter=12, learning_rate=0.3, n_iter_no_change=3)
     here = onnxtrain.OrtGradientRegressor(REGRESSOR, **parameters)

@@ -528,6 +528,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:dask", "igno
 
 
 @pytest.mark.parametrize("name", LAZY)
+@pytest.mark.filterwarnings("ignore:The validation set")
 def test_small_lazy_collections_are_read(name):
     library, make, named = LAZY[name]
     rows, target = make(pytest.importorskip(library))

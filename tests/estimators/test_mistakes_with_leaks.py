@@ -105,8 +105,8 @@ PARTS = from_files([0, 1], lambda i: (X[i::2], y[i::2]))
             "the rows. The same penalty is l2=alpha / n_samples of OrtGradientRegressor",
         ),
         (
-            lambda: C(LogisticRegression(C=0.1), l2=0.1, max_iter=1).fit(IRIS, SPECIES),
-            "l2=0.1 has the value of C of Log",
+            lambda: C(SHARES, max_iter=1).partial_fit(IRIS, NAMES, classes=["virginica", "setosa", "versicolor"]),
+            r"taken for the sorted labels, \['setosa', 'versicolor', 'virginica'\], but classes= has another order",
         ),
         (
             lambda: R(Ridge().fit(X, y), loss="epsilon_insensitive", loss_params={"epsilon": 1e3}, max_iter=2).fit(
@@ -199,7 +199,8 @@ def test_what_is_meant_is_not_warned_of():  # filterwarnings = error
     R(SGDRegressor(alpha=0.1), l2=0.1, max_iter=1).fit(X / X.std(axis=0), (y - y.mean()) / y.std())
     GridSearchCV(R(Ridge(alpha=10.0), max_iter=1), {"l2": [10.0]}, cv=2).fit(X, y)
     R(Ridge().fit(X, y), loss="epsilon_insensitive", max_iter=2).fit(X, y)
-    R(max_iter=1).fit(X, (y > 150).astype(float))
+    C(LogisticRegression(C=0.1), l2=0.1, max_iter=1).fit(IRIS, SPECIES)
+    R(max_iter=1).fit(X, y > 150)  # as regressors of scikit-learn learn it
     C(SHARES, max_iter=1).partial_fit(IRIS, NAMES, classes=["setosa", "versicolor", "virginica"])
     C(SHARES, head="new", max_iter=1).partial_fit(IRIS, NAMES, classes=["virginica", "setosa", "versicolor"])
     C(max_iter=1).partial_fit(IRIS, NAMES, classes=["virginica", "setosa", "versicolor"])

@@ -62,10 +62,8 @@ _OF_BOOSTED = ("scale_pos_weight", "is_unbalance", "auto_class_weights", "class_
 def warn_of_ignored_parameters(estimator: OrtGradientEstimator) -> None:
     """Warn of each parameter of the given model that training ignores; within a search, only of varied ones."""
     model = estimator.estimator
-    has_parameters = (
-        isinstance(model, BaseEstimator) or library_of(type(model)) is not None
-    )  # CatBoost has another base
-    if has_parameters and estimator.max_iter:
+    boosted = library_of(type(model)) is not None  # models of CatBoost are no BaseEstimator
+    if (isinstance(model, BaseEstimator) or boosted) and estimator.max_iter:
         last = predictor_of(model)
         said = [*_on_penalty(estimator, last)]
         if not is_part_of_more():
@@ -85,8 +83,8 @@ def _on_penalty(estimator: OrtGradientEstimator, last: Any) -> Iterator[str]:
     if np.asarray(chosen).dtype.kind not in "fiu":
         return  # scikit-learn refuses it
     if estimator.l1 or estimator.l2 or estimator.penalty:
-        depends_on_rows = "n_samples" in same or "batch_size" in same
-        if depends_on_rows and np.ndim(chosen) == 0 and estimator.l2 == chosen != default and not is_part_of_more():
+        copied = strength == "alpha" and np.ndim(chosen) == 0 and estimator.l2 == chosen != default
+        if copied and "/ n_samples" in same and not is_part_of_more():
             yield (
                 f"l2={chosen!r} has the value of {strength} of {name}, but multiplies another penalty, because the "
                 f"objective is a mean over the rows. The same penalty is {same} of {ours}."

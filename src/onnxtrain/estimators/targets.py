@@ -17,9 +17,8 @@ from sklearn.utils import column_or_1d
 from onnxtrain import graph
 from onnxtrain.convert.head import head_features
 from onnxtrain.convert.learned import predictor_of
-from onnxtrain.errors import DataError, ModelError, ParameterError, warn
+from onnxtrain.errors import DataError, ModelError, ParameterError
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, OnnxModel, is_onnx
-from onnxtrain.estimators.reports import is_part_of_more
 from onnxtrain.estimators.validation import check_domain, check_size, check_target, warn_of_lost_targets
 from onnxtrain.losses.link import OF_CLASSES
 from onnxtrain.losses.outputs import choose_output
@@ -166,11 +165,6 @@ class Values(Targets):
             raise DataError(
                 f"y has {n_columns} columns, but the output {model.output!r} of the model contains the probabilities "
                 f"of {model.width} classes. Train it with OrtGradientClassifier."
-            )
-        if y.dtype == bool and not is_part_of_more():
-            warn(
-                "y is bool, and the model learns it as the numbers 0 and 1. To learn classes, use "
-                "OrtGradientClassifier; for the numbers, pass numpy.asarray(y).astype(float)."
             )
         if not self.positional and self.dtype == "float32":
             warn_of_lost_targets(y)
