@@ -6,13 +6,25 @@ import numpy as np
 import onnx.parser
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LogisticRegression, Ridge, SGDRegressor
+from sklearn.kernel_ridge import KernelRidge
+from sklearn.linear_model import (
+    GammaRegressor,
+    LogisticRegression,
+    PoissonRegressor,
+    QuantileRegressor,
+    Ridge,
+    RidgeClassifier,
+    SGDRegressor,
+    TweedieRegressor,
+)
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.svm import SVC, LinearSVC
 from sklearn.utils.class_weight import compute_sample_weight
 
 from onnxtrain import OrtGradientClassifier as C
@@ -64,6 +76,7 @@ PARTS = from_files([0, 1], lambda i: (X[i::2], y[i::2]))
             lambda: R(max_iter=1).fit(FLATS.assign(log_price=np.log(PRICE)), PRICE),
             "The column 'log_price' of X tells y",
         ),
+        (lambda: R(max_iter=1).fit(FLATS.assign(price=PRICE), np.log(PRICE)), "The column 'price' of X tells y"),
         (lambda: C(max_iter=1).fit(FLOWERS.assign(kind_code=SPECIES), KIND), "The column 'kind_code' of X tells y"),
         (
             lambda: R(max_iter=1).fit(X, y, X_val=X, y_val=y),
@@ -204,6 +217,64 @@ def test_what_is_meant_is_not_warned_of():  # filterwarnings = error
     C(SHARES, max_iter=1).partial_fit(IRIS, NAMES, classes=["setosa", "versicolor", "virginica"])
     C(SHARES, head="new", max_iter=1).partial_fit(IRIS, NAMES, classes=["virginica", "setosa", "versicolor"])
     C(max_iter=1).partial_fit(IRIS, NAMES, classes=["virginica", "setosa", "versicolor"])
+
+
+def test_a_column_of_polars_that_tells_y_is_named():
+    polars = pytest.importorskip("polars")
+    table = polars.DataFrame({**FLATS, "price": PRICE})
+    for target in (table["price"], table["price"].log()):
+        with pytest.warns(UserWarning, match="The column 'price' of X"):
+            R(max_iter=1).fit(table, target)
+    R(max_iter=1).fit(table.drop("price"), table["price"])  # filterwarnings = error
+
+
+@pytest.mark.parametrize(
+    "estimator, message",
+    [
+        (
+            R(PoissonRegressor(alpha=9.0), loss="poisson"),
+            "alpha=9.0 of Pois.* The same penalty is l2=alpha / 2 of OrtG",
+        ),
+        (C(RidgeClassifier(alpha=9.0)), "alpha=9.0 of RidgeClassifier .* The same penalty is l2=alpha / n_samples of"),
+        (C(LinearSVC(C=0.1)), r"C=0.1 of LinearSVC has .* The same penalty is l2=1 / \(2 \* C \* n_samples\) of OrtG"),
+        (
+            R(QuantileRegressor(alpha=9.0), loss="quantile"),
+            "alpha=9.0 of Quantile.* The same penalty is l1=alpha of OrtG",
+        ),
+        (R(KernelRidge(alpha=9.0)), "alpha=9.0 of KernelRidge .* kernel model by early_stopping=True, or by l2 on its"),
+        (C(SVC(C=0.1)), "C=0.1 of SVC has no effect on the training, which minimizes the loss without this penalty"),
+    ],
+    ids=lambda value: value[:12] if isinstance(value, str) else "",
+)
+def test_a_penalty_of_the_given_estimator_is_warned_of(estimator, message):
+    rows = (IRIS, SPECIES) if isinstance(estimator, C) else (X, y)
+    with pytest.warns(UserWarning, match=message):
+        estimator.set_params(max_iter=1, learning_rate=1e-5).fit(*rows)
+    strength = "C" if hasattr(estimator.estimator, "C") else "alpha"
+    inner = clone(estimator.estimator).set_params(**{strength: 1.0})  # the default
+    clone(estimator).set_params(estimator=inner).fit(*rows)  # filterwarnings = error
+
+
+@pytest.mark.parametrize(
+    "model, loss, penalty",
+    [
+        (PoissonRegressor(alpha=9.0, tol=1e-8, max_iter=1000), {"loss": "poisson"}, {"l2": 9.0 / 2}),
+        (GammaRegressor(alpha=9.0, tol=1e-8, max_iter=1000), {"loss": "gamma"}, {"l2": 9.0 / 2}),
+        (
+            TweedieRegressor(alpha=9.0, power=1.5, tol=1e-8, max_iter=1000),
+            {"loss": "tweedie", "loss_params": {"power": 1.5}},
+            {"l2": 9.0 / 2},
+        ),
+        (QuantileRegressor(alpha=0.1, quantile=0.5), {"loss": "quantile", "loss_params": {"q": 0.5}}, {"l1": 0.1}),
+    ],
+    ids=lambda value: type(value).__name__ if not isinstance(value, dict) else "",
+)
+def test_the_penalty_that_is_named_is_the_same(model, loss, penalty):
+    rows = StandardScaler().fit_transform(X)
+    target = y / 100
+    params = dict(solver="lbfgs", dtype="float64", tol=1e-9, max_iter=5000)
+    ours = R(clone(model).set_params(alpha=0.0), **loss, **penalty, **params).fit(rows, target)
+    np.testing.assert_allclose(ours.coef_, model.fit(rows, target).coef_, rtol=1e-2, atol=5e-3)
 
 
 def test_labels_in_the_order_of_the_columns_as_the_message_numbers_them():

@@ -333,10 +333,11 @@ def _warn_of_few_labels(model: TrainedModel, targets: Any, label: np.ndarray, ri
 
     `right` is the share of rows that the model predicts right.
     """
-    read, known = model.source.model, np.unique(label)
+    read = model.source.model
     named = model.source.original is None or read.classes is not None or getattr(targets, "to_come", None) is not None
     if named or targets.positional or targets.n_labels or not model.objective.classifies or right > _KNOWN:
         return
+    known = np.unique(label)
     if len(known) > 1 and read.n_scores >= _SCORES_PER_LABEL * len(known) and known[-1] == len(known) - 1:
         warn(
             f"The model has {read.n_scores} scores, but y has only the labels 0 to {known[-1]}, which are taken for "

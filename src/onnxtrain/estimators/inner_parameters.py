@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
+from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import (
     ElasticNet,
     GammaRegressor,
@@ -20,10 +21,13 @@ from sklearn.linear_model import (
     PoissonRegressor,
     QuantileRegressor,
     Ridge,
+    RidgeClassifier,
     SGDClassifier,
     SGDRegressor,
+    TweedieRegressor,
 )
 from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR
 
 from onnxtrain.convert.learned import inside, library_of, predictor_of
 from onnxtrain.errors import warn
@@ -44,6 +48,13 @@ _PENALTIES: dict[type, tuple[str, str]] = {
     SGDRegressor: ("alpha", "l2=alpha"),
     MLPClassifier: ("alpha", "l2=alpha / (2 * batch_size)"),
     MLPRegressor: ("alpha", "l2=alpha / batch_size"),
+    RidgeClassifier: ("alpha", "l2=alpha / n_samples"),
+    LinearSVC: ("C", "l2=1 / (2 * C * n_samples)"),
+    LinearSVR: ("C", "l2=1 / (2 * C * n_samples)"),
+    QuantileRegressor: ("alpha", "l1=alpha"),
+    **dict.fromkeys((GammaRegressor, PoissonRegressor, TweedieRegressor), ("alpha", "l2=alpha / 2")),
+    KernelRidge: ("alpha", ""),  # its penalty is one of functions, and l2 one of dual coefficients
+    **dict.fromkeys((SVC, SVR), ("C", "")),
 }
 
 #: The losses of estimators that have no parameter `loss`.
@@ -91,9 +102,12 @@ def _on_penalty(estimator: OrtGradientEstimator, last: Any) -> Iterator[str]:
             )
         return
     if chosen < default if strength == "C" else np.max(chosen) > default:  # a stronger penalty than usual
+        remedy = f"The same penalty is {same} of {ours}."
+        if not same:
+            remedy = "Limit the training of a kernel model by early_stopping=True, or by l2 on its dual coefficients."
         yield (
             f"{strength}={chosen!r} of {name} has no effect on the training, which minimizes the loss "
-            f"without this penalty. The same penalty is {same} of {ours}."
+            f"without this penalty. {remedy}"
         )
 
 

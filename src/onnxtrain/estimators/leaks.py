@@ -12,6 +12,7 @@ from sklearn.pipeline import Pipeline
 
 from onnxtrain.convert.compared_rows import spread
 from onnxtrain.errors import warn
+from onnxtrain.estimators.arrays import as_pandas, is_polars
 from onnxtrain.estimators.protocols import is_frame
 from onnxtrain.rows.parts import Part
 from onnxtrain.training.data import TrainingData
@@ -31,6 +32,8 @@ def warn_of_target_among_columns(X: Any, y: Any, model: Any = None) -> None:
 
     A column that is named after y may also hold y in another unit or as other labels.
     """
+    if is_polars(X) and not isinstance(X, type) and isinstance(getattr(y, "name", None), str):
+        X, y = as_pandas(X[[*_named_after(y.name, X)]]), as_pandas(y.to_frame())[y.name]
     if isinstance(X, type) or not (hasattr(X, "iloc") and hasattr(X, "columns") and X.columns.is_unique):
         return
     X = _columns_taken(model, X)
