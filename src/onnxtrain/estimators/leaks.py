@@ -116,9 +116,10 @@ def _share_of_known(data: Any, validation: Any) -> float:
         return 0.0
     if sum(x.nbytes for x in data.features.values()) > _MOST_BYTES:
         return 0.0
-    contents = Counter(_contents(data, np.arange(len(data.label))))
-    found = _contents(validation, spread(len(validation.label), _SAMPLE))
-    return float(np.mean([contents[content] == 1 for content in found]))
+    sample = [*_contents(validation, spread(len(validation.label), _SAMPLE))]
+    wanted = set(sample)
+    found = Counter(content for content in _contents(data, np.arange(len(data.label))) if content in wanted)
+    return float(np.mean([found[content] == 1 for content in sample]))
 
 
 def _contents(data: TrainingData, chosen: np.ndarray) -> Iterator[bytes]:
