@@ -240,6 +240,7 @@ def test_scores_and_probabilities_of_one_estimator_are_not_both_in_a_graph():
         OrtGradientClassifier(fitted).fit(WINE, LABELS)
 
 
+@pytest.mark.filterwarnings("ignore:C=0.1 of SVC has no effect")
 @pytest.mark.parametrize("kind", [SVC(C=0.1), make_pipeline(StandardScaler(), SVC(C=0.1))], ids=str)
 def test_of_classes_with_equally_many_votes_the_first_is_predicted(kind, tmp_path):
     rows, y = (part[:200] for part in load_digits(return_X_y=True))

@@ -94,7 +94,7 @@ PARTS = from_files([0, 1], lambda i: (X[i::2], y[i::2]))
         ),
         (
             lambda: R(of_columns(SimpleImputer(), StandardScaler()), max_iter=1).fit(SCALED_FLATS, PRICE),
-            "as after a StandardScaler, but the pipeline begins with one that was fitted on other values, with means such as 60",
+            "as after a StandardScaler, but the pipeline begins with one that was fitted on other values: the mean of a column was 60",
         ),
         (
             lambda: C(class_weight="balanced", max_iter=1).fit(IRIS[FEW], SPECIES[FEW], BALANCED),
@@ -203,6 +203,7 @@ def test_what_is_meant_is_not_warned_of():  # filterwarnings = error
     C(class_weight="balanced", max_iter=1).fit(IRIS, SPECIES, np.full(150, 2.0))
     C(max_iter=1).fit(IRIS[FEW], SPECIES[FEW], BALANCED)
     C(max_iter=1).fit(IRIS, SPECIES - 1)  # -1, 0, 1
+    C(SVC(C=0.1), early_stopping=True, max_iter=1).fit(IRIS, SPECIES)
     C(MANY, head="new", max_iter=1).fit(IRIS, SPECIES)
     C(MANY, max_iter=1).fit(IRIS, SPECIES + 40)
     C(MANY, max_iter=1).partial_fit(IRIS, SPECIES, classes=range(100))

@@ -93,6 +93,8 @@ def _on_penalty(estimator: OrtGradientEstimator, last: Any) -> Iterator[str]:
     chosen, default = getattr(last, strength), inspect.signature(type(last)).parameters[strength].default
     if np.asarray(chosen).dtype.kind not in "fiu":
         return  # scikit-learn refuses it
+    if not same and estimator.early_stopping:
+        return
     if estimator.l1 or estimator.l2 or estimator.penalty:
         copied = strength == "alpha" and np.ndim(chosen) == 0 and estimator.l2 == chosen != default
         if copied and "/ n_samples" in same and not is_part_of_more():
