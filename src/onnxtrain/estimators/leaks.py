@@ -20,8 +20,9 @@ from onnxtrain.training.data import TrainingData
 #: The number of rows that tell most columns from y, so that few are compared whole.
 _FIRST = 10
 
-#: Fewer rows may agree by chance, and more validation rows are sampled. More bytes of training rows are not searched.
-_ROWS, _SAMPLE, _MOST_BYTES = 20, 200, 2**26
+#: Fewer rows may agree by chance, and more validation rows are sampled. More training rows are not searched, which takes
+#: about a microsecond for each.
+_ROWS, _SAMPLE, _MOST_ROWS = 20, 200, 2**16
 
 #: The share of validation rows among the training rows that different rows of few values do not reach.
 _KNOWN = 0.5
@@ -112,9 +113,9 @@ def _share_of_known(data: Any, validation: Any) -> float:
     if not (isinstance(data, TrainingData) and isinstance(validation, TrainingData)):
         return 0.0
     arrays = [*data.features.values(), *validation.features.values()]
-    if any(type(x) is not np.ndarray for x in arrays) or len(validation.label) < _ROWS:
+    if any(type(x) is not np.ndarray for x in arrays):
         return 0.0
-    if sum(x.nbytes for x in data.features.values()) > _MOST_BYTES:
+    if len(validation.label) < _ROWS or len(data.label) > _MOST_ROWS:
         return 0.0
     sample = [*_contents(validation, spread(len(validation.label), _SAMPLE))]
     wanted = set(sample)
