@@ -20,8 +20,8 @@ from onnxtrain.training.data import TrainingData
 #: The number of rows that tell most columns from y, so that few are compared whole.
 _FIRST = 10
 
-#: Fewer rows may agree by chance, and more validation rows are sampled. More training rows are not searched, which takes
-#: about a microsecond for each.
+#: Fewer rows may agree by chance, and more validation rows are sampled. More training rows are not searched, since each
+#: takes about a microsecond.
 _ROWS, _SAMPLE, _MOST_ROWS = 20, 200, 2**16
 
 #: The share of validation rows among the training rows that different rows of few values do not reach.
