@@ -72,7 +72,7 @@ from sklearn.preprocessing import (
 from sklearn.svm import SVC, SVR, LinearSVC
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load, save
-from onnxtrain.errors import ConversionError, ExportError, ModelError
+from onnxtrain.errors import ConversionError, DataError, ExportError, ModelError
 
 OLD = sklearn.__version__.startswith(("1.6", "1.7"))
 
@@ -657,3 +657,48 @@ def test_a_column_that_is_dropped_may_hold_anything(value):
     assert set(start.onnx_status_.values()) == {"ONNX"}
     others = rows.assign(visits=value)
     assert_close(start.predict(others), fitted.predict(others))
+
+
+@pytest.mark.parametrize("dropped", ["visits", "note"])
+def test_a_column_that_is_dropped_may_be_missing(dropped):
+    """scikit-learn does not ask for it; in ONNX it is an input of integers or strings, which no node reads."""
+    rows = PEOPLE[["income", "city", "visits"]].fillna("none").assign(note="text")
+    model = make_column_transformer((StandardScaler(), ["income"]), (OneHotEncoder(), ["city"]))
+    fitted = make_pipeline(model, Ridge()).fit(rows, SPENT)
+    start = ours(fitted, max_iter=0).fit(rows, SPENT)
+    assert set(start.onnx_status_.values()) == {"ONNX"}
+    assert_close(start.predict(rows.drop(columns=dropped)), fitted.predict(rows))
+
+
+def test_a_column_that_scikit_learn_s_front_drops_may_be_missing():
+    rows = PEOPLE[["income", "city", "visits"]].fillna("none")
+    model = make_column_transformer((SplineTransformer(), ["income"]), (OneHotEncoder(), ["city"]))
+    fitted = make_pipeline(model, Ridge()).fit(rows, SPENT)
+    start = ours(fitted, max_iter=0).fit(rows, SPENT)
+    assert start.onnx_status_["columntransformer"] == "scikit-learn"
+    assert_close(start.predict(rows[["city", "income"]]), fitted.predict(rows))
+
+
+def counts_gaps(rows):
+    return np.asarray(rows.isna().sum(axis=1)).reshape(-1, 1)
+
+
+def test_a_missing_column_that_counts_is_refused():
+    """The step takes rows of any columns, but a missing one is not a column of NaN to it."""
+    rows = PEOPLE[["age", "income", "visits"]]
+    fitted = make_pipeline(FunctionTransformer(counts_gaps), Ridge()).fit(rows, SPENT)
+    start = ours(fitted, max_iter=0).fit(rows, SPENT)
+    with pytest.raises(DataError, match="yet now missing"):
+        start.predict(rows[["age", "income"]])
+
+
+def test_all_columns_of_integers_that_hold_other_values_are_named():
+    rows = PEOPLE[["income", "city", "visits"]].fillna("none").assign(rooms=3)
+    model = make_column_transformer((SimpleImputer(), ["income", "visits", "rooms"]), (OneHotEncoder(), ["city"]))
+    start = ours(make_pipeline(model, Ridge()), max_iter=0).fit(rows, SPENT)
+    with pytest.raises(DataError, match=r"use X.astype\({'visits': float, 'rooms': float}\) in fit and in predict"):
+        start.predict(rows.assign(visits=np.nan, rooms=2.5))
+    floats = {"visits": float, "rooms": float}
+    start.fit(rows.astype(floats), SPENT)
+    others = rows.assign(visits=np.nan, rooms=2.5)
+    assert_close(start.predict(others), start.to_sklearn().predict(others))

@@ -37,12 +37,21 @@ def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[s
             f"X must be a DataFrame with the columns {', '.join(inputs)}, the inputs of the model, got "
             f"{type(X).__name__}. Pass pandas.DataFrame(X, columns={list(inputs)!r:.200}), with types as in fit."
         )
-    feeds = {}
+    feeds: dict[str, np.ndarray] = {}
+    refused: dict[str, DataError] = {}
     for name, dtype in inputs.items():
         if name not in names:
             raise no_column(name, names, inputs)
-        column = _as_fitted(name, np.asarray(X[name]), dtype)
+        try:
+            column = _as_fitted(name, np.asarray(X[name]), dtype)
+        except DataError as e:
+            if dtype.kind not in "iu":
+                raise
+            refused[name] = e
+            continue
         feeds[name] = np.ascontiguousarray(column.reshape(-1, 1) if column.ndim < len(shapes[name]) else column)
+    if refused:
+        raise _of_integers(refused)
     return feeds
 
 
@@ -97,24 +106,22 @@ def _as_matrix(X: npt.ArrayLike, dtype: np.dtype, shape: tuple) -> np.ndarray:
 
 
 def _as_fitted(name: str, column: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return a column of a frame in the type that it had in ``fit``.
-
-    Raises
-    ------
-    DataError
-        The column held integers in ``fit``, and now holds fractions or missing values.
-    """
+    """Return a column of a frame in the type that it had in ``fit``."""
     if dtype.kind in "OSU":
         return column.astype(object)
-    try:
-        return cast(column, dtype, f"The column {name!r}")
-    except DataError as e:
-        if dtype.kind not in "iu":
-            raise
-        raise DataError(
-            f"{e} It contained integers in fit. For missing values or fractions, use X.astype({{{name!r}: float}}) in "
-            "fit and in predict."
-        ) from e
+    return cast(column, dtype, f"The column {name!r}")
+
+
+def _of_integers(refused: Mapping[str, DataError]) -> DataError:
+    """Return the error for columns that held integers in ``fit``, and now hold fractions or missing values."""
+    first = next(iter(refused.values()))
+    types = ", ".join(f"{name!r}: float" for name in refused)
+    error = DataError(
+        f"{first} It contained integers in fit. For missing values or fractions, use X.astype({{{types}}}) in fit and "
+        "in predict."
+    )
+    error.__cause__ = first
+    return error
 
 
 def as_declared(name: str, column: Any, dtype: np.dtype, shape: tuple[int | None, ...] | None) -> Any:

@@ -20,7 +20,8 @@ def in_order(X: Frame, names: Sequence[str], estimator: Estimator | None) -> Fra
     """Return a frame with its columns in the order of `names`, if scikit-learn accepts any order.
 
     A ColumnTransformer selects its columns by name, other estimators by position, so the fitted `estimator` is tried on
-    the first row. Without an estimator, the model is ONNX with one input per column and accepts any order.
+    the first row. Columns without which it predicts the same, as those that a ColumnTransformer drops, are NaN where
+    they are missing. Without an estimator, the model is ONNX with one input per column and accepts any order.
 
     Raises
     ------
@@ -30,6 +31,8 @@ def in_order(X: Frame, names: Sequence[str], estimator: Estimator | None) -> Fra
     if list(X.columns) == list(names):
         return X
     missing = not all(name in X.columns for name in names)
+    if missing and estimator is not None and _may_lack(estimator, X, names):
+        return X.reindex(columns=list(names))
     if estimator is not None:
         with as_data_error(X), warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -37,6 +40,17 @@ def in_order(X: Frame, names: Sequence[str], estimator: Estimator | None) -> Fra
                 validate_data(estimator, X, reset=False, skip_check_array=True)
             _try(estimator, X.iloc[:1])
     return X if missing else X[list(names)]
+
+
+def _may_lack(estimator: Estimator, X: Frame, names: Sequence[str]) -> bool:
+    """Whether an estimator predicts the same for a row without some columns of fit as for one where they are NaN."""
+    row = X.iloc[:1]
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return np.array_equal(_predict(estimator, row), _predict(estimator, row.reindex(columns=list(names))))
+    except Exception:  # of a step of the user, or of scikit-learn, which the caller raises again
+        return False
 
 
 def _try(estimator: Estimator, rows: Features) -> None:
@@ -54,8 +68,8 @@ def _try(estimator: Estimator, rows: Features) -> None:
         ) from e
 
 
-def _predict(estimator: Estimator, rows: Features) -> None:
-    getattr(estimator, "predict" if hasattr(estimator, "predict") else "transform")(rows)
+def _predict(estimator: Estimator, rows: Features) -> Any:
+    return getattr(estimator, "predict" if hasattr(estimator, "predict") else "transform")(rows)
 
 
 #: The error of numpy, which an encoder of texts raises for a column of floats.
