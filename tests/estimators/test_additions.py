@@ -14,7 +14,9 @@ from sklearn.ensemble import (
     BaggingRegressor,
     HistGradientBoostingRegressor,
     RandomForestClassifier,
+    RandomForestRegressor,
     StackingClassifier,
+    StackingRegressor,
     VotingClassifier,
     VotingRegressor,
 )
@@ -22,7 +24,7 @@ from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessR
 from sklearn.gaussian_process.kernels import RBF, DotProduct, WhiteKernel
 from sklearn.isotonic import IsotonicRegression
 from sklearn.kernel_ridge import KernelRidge
-from sklearn.linear_model import LogisticRegression, Perceptron, Ridge, SGDOneClassSVM
+from sklearn.linear_model import LinearRegression, LogisticRegression, Perceptron, Ridge, SGDOneClassSVM
 from sklearn.model_selection import (
     FixedThresholdClassifier,
     GridSearchCV,
@@ -565,7 +567,7 @@ def test_rows_at_exactly_the_radius_are_neighbours(weights):
 def test_neighbours_that_are_the_same_row_are_refused_with_the_remedy(around):
     model = around(KNeighborsRegressor(3), n_estimators=2, random_state=0).fit(X, Y)
     words = (
-        r"fitted on equal rows \(row .* RadiusNeighborsRegressor.* KernelRidge\(kernel='rbf'\) behind a StandardScaler"
+        r"fitted on equal rows \(row .* KernelRidge\(kernel='rbf'\) behind a StandardScaler.* RadiusNeighborsRegressor"
     )
     with pytest.raises(ConversionError, match=words):
         OrtGradientRegressor(model, max_iter=1).fit(X, Y)
@@ -574,6 +576,26 @@ def test_neighbours_that_are_the_same_row_are_refused_with_the_remedy(around):
         model = around(remedy, n_estimators=2, random_state=0).fit(X, Y)
         tuned = trained(OrtGradientRegressor, model, X, 0.5 * Y, max_iter=5)
         close(tuned.predict(X), tuned.to_sklearn().predict(X))
+
+
+def test_nearest_rows_in_a_stack_are_refused_with_a_remedy_that_is_not_refused():
+    """Scaled whole numbers are equally far from others in float64 only; before, the remedy was dtype='float64'."""
+    marks = np.unique(np.random.default_rng(0).integers(30, 75, size=(120, 2)), axis=0)
+    targets = marks @ [0.4, 0.3] + np.arange(len(marks)) % 3
+
+    def stack(member):
+        forest = make_pipeline(StandardScaler(), RandomForestRegressor(5, max_depth=3, random_state=0))
+        pipelines = [("near", make_pipeline(StandardScaler(), member)), ("forest", forest)]
+        return StackingRegressor(pipelines, LinearRegression(), cv=3).fit(marks, targets)
+
+    for dtype in ("float32", "float64"):
+        with pytest.raises(
+            ConversionError, match="equally far.* Use KernelRidge\\(kernel='rbf'\\) behind a StandardScaler"
+        ):
+            OrtGradientRegressor(stack(KNeighborsRegressor(7)), dtype=dtype).fit(marks, targets)
+        model = stack(make_pipeline(StandardScaler(), KernelRidge(kernel="rbf")))
+        start = OrtGradientRegressor(model, max_iter=0, dtype=dtype).fit(marks, targets)
+        close(start.predict(marks), model.predict(marks))
 
 
 def test_a_gaussian_process_that_predicts_unfitted_is_fitted():

@@ -50,6 +50,9 @@ _TIE = 1e-5
 #: Classifiers that predict by the predictions or scores of their members.
 _OF_MEMBERS = (ClassifierChain, MultiOutputClassifier, OneVsOneClassifier, OneVsRestClassifier)
 
+#: Estimators that average over the nearest rows, of which several may be equally far.
+NEAREST = (KNeighborsClassifier, KNeighborsRegressor)
+
 
 def compare(
     estimator: BaseEstimator,
@@ -91,13 +94,12 @@ def compare(
     def run(rows: Any) -> dict[str, np.ndarray]:
         return dict(zip(names, run_session(session, {**feeds_of(onx, rows), **(weights or {})}, names), strict=True))
 
-    if _has_trees_last(estimator):
-        _check_between(estimator, run, rows_between(X), _SPLITS_BETWEEN)
-    elif holds(estimator, (KNeighborsClassifier, KNeighborsRegressor)):
+    of_trees, of_neighbors = _has_trees_last(estimator), holds(estimator, NEAREST)
+    if of_trees or of_neighbors:
         between = rows_between(X)
-        # each is compared with all fitted rows
-        few = None if between is None else some_rows(between, COMPARED_ROWS)
-        _check_between(estimator, run, few, remedy_of(estimator))
+        if between is not None and not of_trees:  # each is compared with all fitted rows
+            between = some_rows(between, COMPARED_ROWS)
+        _check_between(estimator, run, between, remedy_of(estimator) if of_neighbors else _SPLITS_BETWEEN)
     for n_rows, known in _samples(estimator, {} if answers is None else answers):
         chosen = some_rows(X, n_rows)
         found, exact = run(chosen), as_float64(chosen)
@@ -176,7 +178,7 @@ def _check_rounded(
     try:
         check(estimator, found, rounded, own)
     except ConversionError as e:
-        has_own_remedy = _has_trees_behind(estimator) or holds(estimator, KNeighborsClassifier)
+        has_own_remedy = _has_trees_behind(estimator) or holds(estimator, NEAREST)
         if _is_moved(answers, own) and not has_own_remedy:
             raise ConversionError(without_remedy(e, estimator) + _ROUNDED) from None
         raise
@@ -418,9 +420,10 @@ def remedy_of(estimator: BaseEstimator) -> str:
     """Return the likely cause, with its remedy, of a difference between a graph and an estimator."""
     if holds(estimator, KNeighborsRegressor):
         return (
-            "If the nearest rows of a row are equally far, rounding decides whose values it gets. Choose another "
-            "n_neighbors, RadiusNeighborsRegressor(radius), which averages all rows in a radius and needs one where "
-            "each row has a neighbor, or KernelRidge(kernel='rbf'), behind a StandardScaler."
+            "If the nearest rows of a row are equally far, rounding decides whose values it gets. Use "
+            "KernelRidge(kernel='rbf') behind a StandardScaler, where all rows count, or "
+            "RadiusNeighborsRegressor(radius), which averages all rows in a radius and needs one where each row has a "
+            "neighbor."
         )
     if holds(estimator, KNeighborsClassifier):
         return (
@@ -483,7 +486,7 @@ def _has_trees_behind(estimator: BaseEstimator) -> bool:
 def without_remedy(error: ConversionError, estimator: BaseEstimator) -> str:
     """Return the message of a difference without its remedy, because another cause will be added."""
     found = str(error)
-    for remedy in (remedy_of(estimator), remedy_of_labels(estimator), _ON_A_SPLIT, _ROUNDED):
+    for remedy in (remedy_of(estimator), remedy_of_labels(estimator), _ON_A_SPLIT, _SPLITS_BETWEEN, _ROUNDED):
         found = found.removesuffix(remedy)
     return found
 

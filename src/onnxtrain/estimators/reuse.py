@@ -33,9 +33,9 @@ from onnxtrain import graph
 from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.convert import Binding, Conversion, compare, convert, registered_converters
 from onnxtrain.convert.additions.calibration import BY_SIGMOID, is_decided_by_rounding, is_steep
-from onnxtrain.convert.check import without_remedy
+from onnxtrain.convert.check import NEAREST, without_remedy
 from onnxtrain.convert.custom import CONVERTERS
-from onnxtrain.convert.learned import get, inside
+from onnxtrain.convert.learned import get, holds, inside
 from onnxtrain.errors import ConversionError, OnnxTrainError, WeightError
 from onnxtrain.estimators.protocols import Estimator, Features
 from onnxtrain.estimators.source import Source
@@ -269,7 +269,8 @@ def _remedy_of_digits(estimator: Estimator, reading: Reading, agrees_in_float64:
     """Return the remedy for a graph that differs because it computes with fewer digits; empty for other causes."""
     if is_decided_by_rounding(estimator):
         return BY_SIGMOID
-    if reading.dtype == "float32" and agrees_in_float64():
+    ties = holds(estimator, NEAREST)  # with more digits, other rows are equally far
+    if reading.dtype == "float32" and not ties and agrees_in_float64():
         return _IN_FLOAT64
     return BY_SIGMOID if is_steep(estimator) else ""
 

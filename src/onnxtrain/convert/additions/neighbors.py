@@ -192,9 +192,9 @@ def _check_distinct(rows: Any) -> None:
         most = int(np.argmax(n_equal))
         raise ConversionError(
             f"KNeighborsRegressor was fitted on equal rows (row {first[most]} and {n_equal[most] - 1} more), so it is "
-            "arbitrary which of them are among the nearest. Use RadiusNeighborsRegressor(radius), which averages all "
-            "rows in a radius and needs one where each row has a neighbor, KernelRidge(kernel='rbf') behind a "
-            "StandardScaler, or distinct rows. BaggingRegressor(..., bootstrap=False, max_samples=0.8) draws no row "
+            "arbitrary which of them are among the nearest. Use KernelRidge(kernel='rbf') behind a StandardScaler, "
+            "where all rows count, or RadiusNeighborsRegressor(radius), which averages all rows in a radius and needs "
+            "one where each row has a neighbor. BaggingRegressor(..., bootstrap=False, max_samples=0.8) draws no row "
             "twice, AdaBoostRegressor always does."
         )
 
