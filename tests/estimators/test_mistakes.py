@@ -55,6 +55,7 @@ from sklearn.linear_model import (
     SGDClassifier,
     SGDOneClassSVM,
     SGDRegressor,
+    TweedieRegressor,
 )
 from sklearn.metrics import make_scorer, mean_absolute_error
 from sklearn.model_selection import GridSearchCV
@@ -72,7 +73,7 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 from sklearn.svm import SVR, LinearSVR, OneClassSVM
-from sklearn.tree import DecisionTreeRegressor
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import onnxtrain
 from onnxtrain import (
@@ -4249,6 +4250,20 @@ def own(function):
             "OrtGradientRegressor. Set loss='quantile', loss_params={'q': 0.9} to go on with it.",
         ),
         (
+            lambda: R(TweedieRegressor(power=1.3), max_iter=1).fit(X, y),
+            "TweedieRegressor minimizes the loss 'tweedie', but training minimizes loss='squared_error', the default of "
+            "OrtGradientRegressor. Set loss='tweedie', loss_params={'power': 1.3} to go on with it.",
+        ),
+        (
+            lambda: R(TweedieRegressor(power=1), max_iter=1).fit(X, y),
+            "TweedieRegressor minimizes the loss 'poisson', but training minimizes loss='squared_error'",
+        ),
+        (
+            lambda: C(DecisionTreeClassifier(max_depth=2), l1=0.1, l2=1, max_iter=1).fit(IRIS, SPECIES),
+            "No effect on the training: l1=0.1, l2=1. Penalties apply to weights that multiply their input, and the trained "
+            "weights, leaf_values, do not. To penalize one of them, name it: penalty={'leaf_values': {'l1': 0.1, 'l2': 1}}.",
+        ),
+        (
             lambda: C(SGDClassifier(loss="squared_hinge"), max_iter=1).fit(IRIS, SPECIES),
             "SGDClassifier minimizes the loss 'squared_hinge', but training minimizes loss='log', the default of OrtGr",
         ),
@@ -4335,6 +4350,9 @@ def own(function):
         "penalty in a search",
         "bounds",
         "loss without a parameter",
+        "loss with a power",
+        "loss by its power",
+        "penalty of no weight",
         "loss",
         "unit",
         "far",

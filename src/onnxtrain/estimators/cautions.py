@@ -490,6 +490,20 @@ def warn_of_changed_file(path_before: Any, before: TrainedModel | None, path: An
         )
 
 
+def warn_of_no_penalized(estimator: OrtGradientEstimator, model: TrainedModel) -> None:
+    """Warn of penalties that apply to no weight, as to those of trees, whose leaves do not multiply their input."""
+    chosen = {name: value for name in ("l1", "l2") if (value := getattr(estimator, name))}
+    if not chosen or model.objective.penalized:
+        return
+    names = list(model.weights)
+    given = ", ".join(f"{name}={value!r}" for name, value in chosen.items())
+    warn(
+        f"No effect on the training: {given}. Penalties apply to weights that multiply their input, and the trained "
+        f"weights, {', '.join(names[:3])}{', ...' * (len(names) > 3)}, do not. To penalize one of them, name it: "
+        f"penalty={{{names[0]!r}: {chosen!r}}}."
+    )
+
+
 def warn_of_quantized(model: TrainableModel) -> None:
     """Warn if some weights of an ONNX model are integers, so that mainly intercepts and scales can be trained."""
     names = quantized_weights(model.graph())

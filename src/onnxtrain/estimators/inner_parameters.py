@@ -6,6 +6,7 @@ These are its loss, its penalty, its class weights, bounds of its weights, and s
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -65,6 +66,12 @@ _LOSSES: dict[type, str] = {
     QuantileRegressor: "quantile",
 }
 
+#: The parameter of a loss, and its names in scikit-learn, LightGBM and XGBoost.
+_PARAMETERS = {
+    "quantile": ("q", ("quantile", "alpha", "quantile_alpha")),
+    "tweedie": ("power", ("power", "tweedie_variance_power")),
+}
+
 
 #: Parameters of boosted models that weigh their classes, besides class_weight.
 _OF_BOOSTED = ("scale_pos_weight", "is_unbalance", "auto_class_weights", "class_weights")
@@ -114,23 +121,34 @@ def _on_penalty(estimator: OrtGradientEstimator, last: Any) -> Iterator[str]:
 
 
 def _on_loss(estimator: OrtGradientEstimator, last: Any) -> Iterator[str]:
-    loss: Any = getattr(last, "loss", None) if _is_chosen(last, "loss") else _LOSSES.get(type(last))
-    quantile = ""
-    if library_of(type(last)) and isinstance(objective := _objective_of(last), str):
-        objective, _, quantile = objective.partition(":alpha=")
-        loss = our_name(objective)
+    loss, parameters = _loss_of(last)
     task = "classification" if estimator._classifies else "regression"
     if loss not in LOSSES or is_set(estimator, "loss") or loss_kind(loss) != task:
         return
     if LOSSES[loss] is not LOSSES[str(estimator.loss)]:
-        params = last.get_params() if loss == "quantile" else {}
-        levels = [params.get(name) for name in ("quantile", "alpha", "quantile_alpha")]
-        levels += [float(quantile)] if quantile else []
-        level = next((f", loss_params={{'q': {q!r}}}" for q in levels if q is not None), "")
+        level = f", loss_params={parameters!r}" if parameters else ""
         yield (
             f"{type(last).__name__} minimizes the loss {loss!r}, but training minimizes loss={estimator.loss!r}, the "
             f"default of {type(estimator).__name__}. Set loss={loss!r}{level} to go on with it."
         )
+
+
+def _loss_of(last: Any) -> tuple[Any, dict[str, Any]]:
+    """Return the name of the loss that an estimator minimizes, and the parameters of the same loss here."""
+    loss: Any = getattr(last, "loss", None) if _is_chosen(last, "loss") else _LOSSES.get(type(last))
+    level = ""
+    if library_of(type(last)) and isinstance(objective := _objective_of(last), str):
+        objective, _, level = re.sub(":(alpha|variance_power)=", "=", objective).partition("=")
+        loss = our_name(objective)
+    if type(last) is TweedieRegressor:
+        loss = {0: "squared_error", 1: "poisson", 2: "gamma"}.get(last.power, "tweedie")
+    if loss not in ("quantile", "tweedie"):
+        return loss, {}
+    ours, names = _PARAMETERS[loss]
+    params = last.get_params()
+    values = [params[name] for name in names if params.get(name) is not None]
+    values += [float(level.partition(";")[0])] if level else []
+    return loss, {ours: values[0]} if values else {}
 
 
 def _objective_of(boosted: Any) -> Any:

@@ -66,6 +66,9 @@ class Frame(HasShape, Protocol):
     def assign(self, **columns: Any) -> Frame:
         """Return a frame with new columns."""
 
+    def reindex(self, *, columns: Any) -> Frame:
+        """Return a frame with these columns; new ones hold NaN."""
+
 
 #: The types of rows, targets and sample weights that users give.
 ArrayLike: TypeAlias = "npt.ArrayLike | scipy.sparse.spmatrix | Frame | Mapping[str, npt.ArrayLike] | Inputs"

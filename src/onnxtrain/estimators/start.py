@@ -37,6 +37,7 @@ from onnxtrain.estimators.agreement import check_start
 from onnxtrain.estimators.arrays import as_array, as_pandas, is_polars, not_nullable, warn_of_multiplied_mask
 from onnxtrain.estimators.cautions import (
     warn_of_lost_names,
+    warn_of_no_penalized,
     warn_of_quantized,
     warn_of_scale,
     warn_of_steep_calibration,
@@ -349,7 +350,9 @@ def _opened(
         warn_of_steep_calibration(source.estimator)
     estimator._targets = estimator._targets.learned(rows.y, source, rows.weight)
     source, weights = _initial_weights(estimator, source)
-    return rows, with_objective(estimator, source, weights, rows.form)
+    trained = with_objective(estimator, source, weights, rows.form)
+    warn_of_no_penalized(estimator, trained)
+    return rows, trained
 
 
 def _agreed(estimator: OrtGradientEstimator, rows: Rows, model: TrainedModel) -> tuple[TrainedModel, TrainingState]:
