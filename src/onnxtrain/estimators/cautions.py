@@ -495,7 +495,7 @@ def warn_of_no_penalized(estimator: OrtGradientEstimator, model: TrainedModel) -
     chosen = {name: value for name in ("l1", "l2") if (value := getattr(estimator, name))}
     if not chosen or model.objective.penalized:
         return
-    names = list(model.weights)
+    names = sorted(model.weights, key=lambda name: -model.weights[name].size)
     given = ", ".join(f"{name}={value!r}" for name, value in chosen.items())
     warn(
         f"No effect on the training: {given}. Penalties apply to weights that multiply their input, and the trained "
