@@ -2462,6 +2462,14 @@ ATTRIBUTES = [
 ]
 
 
+class TakesFirstLabel(LogisticRegression):
+    """Takes a row of y by its position, as the temperature scaling of scikit-learn 1.9."""
+
+    def fit(self, X, y, sample_weight=None):
+        assert y[0] in y
+        return super().fit(X, y, sample_weight)
+
+
 class Failing(LinearRegression):
     """An estimator whose own fit has an error."""
 
@@ -2495,6 +2503,14 @@ THIRD_HOUR = [
         lambda _: R(make_pipeline(StandardScaler(), Failing())).fit(X, y),
         DataError,
         "Pipeline is not fitted, so its own fit was called with these rows first. Failing failed with TypeError",
+    ),
+    (
+        lambda _: C(make_pipeline(SplineTransformer(), TakesFirstLabel())).fit(
+            IRIS, pd.Series(SPECIES).rename(lambda i: i + 1)
+        ),
+        DataError,
+        "TakesFirstLabel failed with KeyError: 0. It may look for rows of y by position, which a Series finds by its index. "
+        "Pass y.to_numpy().",
     ),
     (lambda _: LossCurveDisplay([1.0]).plot(path="a"), ArgumentTypeError, "'path'. Arguments other than ax and"),
     (lambda r: plot_graph(r, path="a.svg"), ArgumentTypeError, "'path'. To write the picture, use plot_graph(model).s"),

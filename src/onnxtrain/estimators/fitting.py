@@ -224,7 +224,7 @@ def some_rows(rows: Given, size: int, *, classes: bool) -> Given:
 def fit(estimator: Estimator, X: Features, y: np.ndarray, sample_weight: np.ndarray | None) -> Estimator:
     """Fit an estimator in place and return it; each step that accepts sample weights gets them."""
     routed = get_config()["enable_metadata_routing"] and sample_weight is not None
-    with warnings.catch_warnings(), _named_in_errors(estimator):
+    with warnings.catch_warnings(), _named_in_errors(estimator, y):
         # training continues from here, so the estimator need not have converged
         warnings.simplefilter("ignore", ConvergenceWarning)
         if routed and get_routing_for_object(estimator).consumes("fit", ["sample_weight"]):
@@ -234,7 +234,7 @@ def fit(estimator: Estimator, X: Features, y: np.ndarray, sample_weight: np.ndar
 
 
 @contextmanager
-def _named_in_errors(estimator: Estimator) -> Iterator[None]:
+def _named_in_errors(estimator: Estimator, y: Any) -> Iterator[None]:
     """Add to errors of an estimator's own fit where they come from; a ValueError of scikit-learn is about the rows."""
     try:
         yield
@@ -250,10 +250,15 @@ def _named_in_errors(estimator: Estimator) -> Iterator[None]:
             raise
         name = type(estimator).__name__
         inner = _innermost(e, estimator)
+        of_index = isinstance(e, KeyError) and hasattr(y, "iloc")  # it takes a Series for an array, as y[0]
+        remedy = (
+            "It may look for rows of y by position, which a Series finds by its index. Pass y.to_numpy()."
+            if of_index
+            else f"Pass a fitted {name}: call its fit(X, y) alone, with other parameters or rows, until it succeeds."
+        )
         raise DataError(
             f"{name} is not fitted, so its own fit was called with these rows first. {inner} failed with "
-            f"{type(e).__name__}: {str(e).removesuffix('.')}. Pass a fitted {name}: call its fit(X, y) alone, with "
-            "other parameters or rows, until it succeeds."
+            f"{type(e).__name__}: {str(e).removesuffix('.')}. {remedy}"
         ) from e
 
 
