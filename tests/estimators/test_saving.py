@@ -811,3 +811,12 @@ def test_a_file_with_a_loss_that_is_not_registered_yet(tmp_path, monkeypatch, na
     monkeypatch.setattr(LOSSES, "_entries", dict(LOSSES))
     register()
     assert load(path).loss == name
+
+
+def test_labels_in_the_byte_order_of_another_machine(tmp_path):
+    """As read from a file of FITS or netCDF; a tensor of ONNX has no other byte order."""
+    model = OrtGradientClassifier(max_iter=1, random_state=0).fit(IRIS, SPECIES.astype(">i4"))
+    save(model, tmp_path / "m.onnx")
+    again = load(tmp_path / "m.onnx")
+    np.testing.assert_array_equal(again.classes_, model.classes_)
+    np.testing.assert_array_equal(again.predict(IRIS), model.predict(IRIS))

@@ -285,7 +285,8 @@ class Encoder:
         if value.dtype.kind not in "biufc":
             raise ExportError(f"A file cannot store {what}, an array of dtype {value.dtype}.")
         number = len(self.tensors)
-        self.tensors.append(onnx.numpy_helper.from_array(np.array(value, order="C"), str(number)))
+        native = np.array(value, value.dtype.newbyteorder("="), order="C")
+        self.tensors.append(onnx.numpy_helper.from_array(native, str(number)))
         return number
 
     def _random_state(self, value: np.random.RandomState, what: str) -> Any:
