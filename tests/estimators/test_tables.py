@@ -33,6 +33,7 @@ from sklearn.feature_extraction import DictVectorizer, FeatureHasher
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer, TfidfTransformer, TfidfVectorizer
 from sklearn.feature_selection import RFE, SelectFromModel, SelectKBest, VarianceThreshold, f_classif
 from sklearn.impute import IterativeImputer, KNNImputer, MissingIndicator, SimpleImputer
+from sklearn.isotonic import IsotonicRegression
 from sklearn.kernel_approximation import Nystroem, RBFSampler
 from sklearn.linear_model import (
     BayesianRidge,
@@ -702,3 +703,22 @@ def test_all_columns_of_integers_that_hold_other_values_are_named():
     start.fit(rows.astype(floats), SPENT)
     others = rows.assign(visits=np.nan, rooms=2.5)
     assert_close(start.predict(others), start.to_sklearn().predict(others))
+
+
+@pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
+def test_a_front_that_returns_an_array_of_one_axis(shape):
+    first = FunctionTransformer(lambda rows: rows[["income"]].to_numpy().reshape(shape))
+    fitted = make_pipeline(first, IsotonicRegression(out_of_bounds="clip")).fit(PEOPLE, SPENT)
+    if len(shape) == 1:
+        with pytest.raises(
+            DataError, match=r"'functiontransformer' returns an array of shape .*array.reshape\(-1, 1\)"
+        ):
+            ours(fitted).fit(PEOPLE, SPENT)
+    else:
+        assert_close(ours(fitted, max_iter=0).fit(PEOPLE, SPENT).predict(PEOPLE), fitted.predict(PEOPLE))
+
+
+def test_a_front_that_returns_a_list():
+    fitted = make_pipeline(FunctionTransformer(lambda rows: rows[["income"]].to_numpy().tolist()), Ridge())
+    fitted.fit(PEOPLE, SPENT)
+    assert_close(ours(fitted, max_iter=0).fit(PEOPLE, SPENT).predict(PEOPLE), fitted.predict(PEOPLE))

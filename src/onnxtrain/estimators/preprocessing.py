@@ -133,10 +133,16 @@ class PreprocessedForm(InputForm):
     def _columns(self, X: Features, *, reset: bool) -> Features:
         with self._naming_gaps(X):
             columns = self.front.transform(X)
+            columns = columns if hasattr(columns, "shape") else np.asarray(columns)  # a list of rows
         tail = None if reset or self.division is None else self.division.tail
         finite = "allow-nan" if self.allow_nan or (tail is not None and takes_nan(tail, columns)) else True
         if is_frame(X) and columns.shape[0] != X.shape[0]:
             raise DataError(of_names(X))
+        if len(columns.shape) == 1:  # as IsotonicRegression takes
+            raise DataError(
+                f"The step {steps_of(self.front)[-1]!r} returns an array of shape {columns.shape}, but the trained "
+                "part takes a table. Return a column: array.reshape(-1, 1)."
+            )
         with as_data_error(X), self._naming_gaps(X):
             return check_array(
                 columns, accept_sparse="csr", dtype=self.dtype, order="C", ensure_all_finite=finite, input_name="X"
