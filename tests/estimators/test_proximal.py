@@ -252,7 +252,7 @@ def test_lbfgs_gives_the_same_with_either():
 
 @pytest.mark.parametrize("solver", ["sgd", "adam", AdamW(weight_decay=0.0)], ids=["sgd", "adam", "adamw"])
 @pytest.mark.parametrize("params", [{}, {"l1": 0.1, "weights_to_train": "intercept"}], ids=["no l1", "no weight"])
-@pytest.mark.filterwarnings("ignore:l1_method='proximal' has no effect")
+@pytest.mark.filterwarnings("ignore:l1_method='proximal' has no effect", "ignore:No effect on the training")
 def test_nothing_to_threshold(solver, params):
     fits = [
         OrtGradientRegressor(l1_method=method, solver=solver, max_iter=3, random_state=0, **params).fit(X, y).weights_
