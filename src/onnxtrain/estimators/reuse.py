@@ -297,7 +297,7 @@ def _remedy_of_votes(estimator: Estimator) -> str:
         if isinstance(found, (KNeighborsClassifier, RadiusNeighborsClassifier)):
             return (
                 f"{type(found).__name__} counts the classes of neighbours. Use LabelSpreading(kernel='knn'), which "
-                "averages label distributions of the nearest rows; these are trained."
+                "averages label distributions of the nearest rows, or kernel='rbf', of all rows; these are trained."
             )
         if isinstance(found, _TREES) and isinstance(found.classes_, list):
             name = type(found).__name__
