@@ -495,7 +495,8 @@ def warn_of_no_penalized(estimator: OrtGradientEstimator, model: TrainedModel) -
     chosen = {name: value for name in ("l1", "l2") if (value := getattr(estimator, name))}
     if not chosen or model.objective.penalized:
         return
-    names = sorted(model.weights, key=lambda name: -model.weights[name].size)
+    # of a kernel model the coefficients, not the support vectors
+    names = sorted(model.weights, key=lambda name: ("coef" not in name, -model.weights[name].size))
     given = ", ".join(f"{name}={value!r}" for name, value in chosen.items())
     warn(
         f"No effect on the training: {given}. Penalties apply to weights that multiply their input, and the trained "
