@@ -872,7 +872,8 @@ MEMORY = """
     model.fit(Parts(from_files(range(2), read), sample=1000))
     before = peak()
     parts = Parts(from_files(range(n_parts), read, n_rows=[10_000] * n_parts), open_parts=open_parts, sample=1000)
-    model.fit(parts, X_val=parts)
+    others = Parts(parts.source, open_parts=open_parts, sample=1000)
+    model.fit(parts, X_val=others)
     model.predict(parts), model.score(parts)
     print(peak() - before)
 """
