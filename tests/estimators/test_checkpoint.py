@@ -80,6 +80,7 @@ def check_same(a, b):
     assert a._random_state.randint(1 << 30) == b._random_state.randint(1 << 30)
 
 
+@pytest.mark.filterwarnings("ignore:The loss did not fall")
 @pytest.mark.parametrize("every", [1, 3])
 @pytest.mark.parametrize("name", FITS)
 def test_goes_on_from_any_epoch(name, every, tmp_path):

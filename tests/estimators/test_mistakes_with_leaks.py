@@ -242,7 +242,7 @@ def test_a_column_of_polars_that_tells_y_is_named():
             R(QuantileRegressor(alpha=9.0), loss="quantile"),
             "alpha=9.0 of Quantile.* The same penalty is l1=alpha of OrtG",
         ),
-        (R(KernelRidge(alpha=9.0)), "alpha=9.0 of KernelRidge .* kernel model by early_stopping=True, or by l2 on its"),
+        (R(KernelRidge(alpha=9.0)), "alpha=9.0 of KernelRidge .* by early_stopping=True, or penalize: penalty="),
         (C(SVC(C=0.1)), "C=0.1 of SVC has no effect on the training, which minimizes the loss without this penalty"),
     ],
     ids=lambda value: value[:12] if isinstance(value, str) else "",

@@ -108,8 +108,8 @@ def fit(
         task = FitTask(estimator, *rows, model, state)
     if killed is None:
         state.begin(validated=validation is not None, weighted=data.weighted)
-    # a search or a loop of fits would repeat the warning, and rows in parts are read twice more
-    small = known is None and not is_part_of_more() and not is_parts(rows.X)
+    # a search or a loop of fits would repeat the warning; rows that are not at hand would be read twice more
+    small = known is None and not is_part_of_more() and data.at_hand is not None
     prepared = Fit(model.rest, data, validation, settings, state, so_far, estimator._random_state, graphs, small)
     listeners = *task.listeners, *_of_user(own, estimator, model, state), *file.listeners(model, state)
     train(estimator, model, prepared, estimator.max_iter, *listeners)
