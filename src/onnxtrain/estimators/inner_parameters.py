@@ -113,9 +113,7 @@ def _on_penalty(estimator: OrtGradientEstimator, last: Any) -> Iterator[str]:
     if chosen < default if strength == "C" else np.max(chosen) > default:  # a stronger penalty than usual
         remedy = f"The same penalty is {same} of {ours}."
         if not same:
-            remedy = (
-                "Limit the training of a kernel model by early_stopping=True, or penalty={'dual_coef': {'l2': ...}}."
-            )
+            remedy = "Limit the training by early_stopping=True, or penalize: penalty={'dual_coef': {'l2': 1e-3}}."
         yield (
             f"{strength}={chosen!r} of {name} has no effect on the training, which minimizes the loss "
             f"without this penalty. {remedy}"
