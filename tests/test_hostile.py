@@ -212,6 +212,11 @@ def typed_as_text(onx):
     a.type, a.s = onnx.AttributeProto.STRING, b"one"
 
 
+def typed_falsely(onx):
+    """Declare a quantized value as texts; onnx and onnxruntime believe such a declaration."""
+    onx.graph.value_info.append(onnx.helper.make_tensor_value_info("q", onnx.TensorProto.STRING, [1]))
+
+
 def twice(field):
     return lambda onx: getattr(onx.graph, field).append(getattr(onx.graph, field)[0])
 
@@ -288,6 +293,14 @@ ODD = {
     "text in a whole number": (
         changed(typed_as_text, nodes="A = Softmax <axis = 1> (X) Y = MatMul(A, W)"),
         "'axis' of Softmax .* must have type INT",
+    ),
+    "a quantized value that is declared as texts": (
+        changed(
+            typed_falsely,
+            nodes="s = Constant <value_float = 0.1> () q = QuantizeLinear(X, s) A = DequantizeLinear(q, s) "
+            "Y = MatMul(A, W)",
+        ),
+        None,
     ),
     "a Split into another number of parts": (  # onnxruntime would end the process
         changed(
@@ -420,6 +433,47 @@ def test_miscounted_operands_of_files_of_an_exporter(producer, nodes, words, cal
     onx = changed(lambda onx: setattr(onx, "producer_name", producer), nodes=nodes)
     with pytest.raises(ModelError, match=words):
         call(onx)
+
+
+@pytest.mark.parametrize("call", [onnx_derivative, trainable_weights], ids=["derivative", "weights"])
+def test_an_attribute_that_only_a_function_may_have(call):
+    onx = model("V = DequantizeLinear <axis = 1> (B, s) Y = MatMul(X, V)")
+    for name, value in {"B": np.ones((3, 2), np.int8), "s": np.ones(2, np.float32)}.items():
+        onx.graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+    onx.graph.node[0].attribute[0].ref_attr_name = "axis_of_the_call"
+    words = (
+        "'axis' of DequantizeLinear .* refers to the attribute 'axis_of_the_call' of a function, but the node is in no"
+    )
+    with pytest.raises(ModelError, match=words):
+        call(onx)
+
+
+#: False shapes of the mean of a row, as a tool leaves them that changes the batch size of a file.
+FALSE = [[], [1], [2], [1, 1], [1, 2], [6, 2], ["N", 2], ["N", 1, 2]]
+
+
+@pytest.mark.parametrize("shape", FALSE, ids=str)
+def test_false_shapes_of_results_are_not_believed(shape):
+    """The gradient of `b` was summed over other axes, without a word, as `s` seemed to be broadcast."""
+    nodes = (
+        "P = MatMul(X, W) a = Constant <value_ints = [1]> () s = ReduceMean(P, a) D = Sub(P, s) "
+        "E = Mul(D, b) Y = Neg(E)"
+    )
+
+    def with_declaration(onx):
+        onx.opset_import[0].version = 18
+        onx.graph.initializer.append(onnx.numpy_helper.from_array(np.ones((1, 2), np.float32), "b"))
+        onx.graph.value_info.append(onnx.helper.make_tensor_value_info("s", onnx.TensorProto.FLOAT, shape))
+
+    onx = changed(with_declaration, nodes=nodes)
+    right = onnx.ModelProto()
+    right.CopyFrom(onx)
+    del right.graph.value_info[:]
+    feeds = {"X": X, "W": W, "b": np.ones((1, 2), np.float32), "Y_grad": X[:, :2]}
+    for found, expected in zip(run(onnx_derivative(onx), feeds), run(onnx_derivative(right), feeds), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    for name, weight in fit(right).weights_.items():
+        np.testing.assert_array_equal(fit(onx).weights_[name], weight)
 
 
 def test_nodes_in_another_order_are_inferred_at_once(monkeypatch):

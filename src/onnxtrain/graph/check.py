@@ -421,6 +421,11 @@ def _check_attributes(node: onnx.NodeProto, schema: Any) -> None:
     for name, attribute in found.items():
         if name not in known:
             raise ModelError(f"{where} has an unknown attribute {name!r}. {did_you_mean(name, known)}")
+        if attribute.ref_attr_name:
+            raise ModelError(
+                f"The attribute {name!r} of {where} refers to the attribute {attribute.ref_attr_name!r} of a function, "
+                "but the node is in no function."
+            )
         if attribute.type != known[name].type or not _is_filled(attribute):
             kind = onnx.AttributeProto.AttributeType.Name(known[name].type)
             raise ModelError(f"The attribute {name!r} of {where} must have type {kind}.")

@@ -7,7 +7,7 @@ Loop.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -331,6 +331,44 @@ def infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
         assumed = copy_of(proto)
         _assume(assumed, typed, kept)
         typed = _infer_known(assumed)
+
+
+def without_false_declarations(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model without declared types of results that contradict the inferred ones; the model itself if none.
+
+    Tools that change the inputs of a file, such as its batch size, often leave the shapes of its results as they were.
+    onnx and onnxruntime keep a false shape, and gradients are summed along the axes that seem to be broadcast.
+    """
+    made = {y for node in proto.graph.node if node.domain in ("", "ai.onnx") for y in node.output}
+    declared = {v.name: v for v in proto.graph.value_info if v.name in made and v.HasField("type")}
+    if not declared:
+        return proto
+    found = copy_of(proto)
+    assign(found.graph.value_info, [v for v in found.graph.value_info if v.name not in declared])
+    inferred = infer_shapes(found).graph.value_info
+    named = {d for v in proto.graph.input for d in dimensions(v) or () if isinstance(d, str)}
+    false = {v.name for v in inferred if v.name in declared and _contradict(declared[v.name], v, named)}
+    if not false:
+        return proto
+    changed = copy_of(proto)
+    assign(changed.graph.value_info, [v for v in changed.graph.value_info if v.name not in false])
+    return changed
+
+
+def _contradict(declared: onnx.ValueInfoProto, inferred: onnx.ValueInfoProto, named: Container[str]) -> bool:
+    """Whether a value is declared with another element type, rank or length than inferred.
+
+    A length of an axis that has, as inferred, a name of an axis of the inputs is another one, too.
+    """
+    types = {v.type.tensor_type.elem_type for v in (declared, inferred)} - {0}
+    shapes = dimensions(declared), dimensions(inferred)
+    if len(types) > 1 or None in shapes:
+        return len(types) > 1
+    first, second = (shape or [] for shape in shapes)
+    return len(first) != len(second) or any(
+        isinstance(a, int) and (a != b if isinstance(b, int) else b in named)
+        for a, b in zip(first, second, strict=True)
+    )
 
 
 def _infer_known(proto: onnx.ModelProto) -> onnx.ModelProto:

@@ -30,7 +30,7 @@ from onnxtrain.graph.check import BESIDE, PROTO_LIMIT, check_content, check_node
 from onnxtrain.graph.edit import constants_as_nodes, put_in_order, remove_identities, restore_outputs, tidy
 from onnxtrain.graph.flow import ancestors
 from onnxtrain.graph.fused import spell_out_fused
-from onnxtrain.graph.inference import infer_shapes
+from onnxtrain.graph.inference import infer_shapes, without_false_declarations
 from onnxtrain.graph.normalize import (
     drop_unused_statistics,
     inline_functions,
@@ -313,6 +313,7 @@ def load(onx: ModelLike) -> ir.Model:
         _declare_passed_on(proto.graph)
         name_domains(proto)
         check_nodes(proto)
+        proto = without_false_declarations(proto)
         spell_out(proto.graph, {})
         all_listed = proto.ir_version < _IR_WITH_DEFAULTS
         proto = convert_opset(proto)
