@@ -12,7 +12,7 @@ import pytest
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.convert.faulty_files import remedy_of_faulty_file
-from onnxtrain.convert.padding import padding_rows
+from onnxtrain.convert.padding import padding_rows, with_padding
 from onnxtrain.errors import ConvergenceError, ModelError, WeightError
 from onnxtrain.runtime.session import run
 
@@ -1298,6 +1298,18 @@ def test_a_file_with_restored_intercepts_is_like_the_one_that_came():
 def test_a_table_that_is_read_at_constant_indices_is_no_embedding():
     code = "k = Constant<value_ints = [0]>() E = Gather(a, k) A = Add(X, E) Y = MatMul(A, W)"
     assert padding_rows(network(code, a=ZEROS[None], W=W)) == {}
+
+
+def test_results_without_a_name_are_no_embeddings():
+    """Of a damaged file, whose lookups all have the empty name, a lookup in another value was taken for one."""
+    onx = network(
+        "i = Cast<to = 7>(X) F = Gather(i, i) E = Gather(W, i) A = ReduceSum(E) Y = MatMul(X, U)",
+        W=W * [[1], [0], [1]],
+        U=U,
+    )
+    for node in onx.graph.node[1:3]:
+        node.output[:] = [""]
+    with_padding(onx)
 
 
 @pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])

@@ -52,7 +52,7 @@ def padding_rows(onx: onnx.ModelProto) -> dict[str, int]:
 
 def _reads_rows(node: onnx.NodeProto) -> bool:
     on_rows = all(a.name != "axis" or a.i == 0 for a in node.attribute)
-    return node.op_type == "Gather" and len(node.input) == 2 and len(node.output) == 1 and on_rows
+    return node.op_type == "Gather" and len(node.input) == 2 and [bool(y) for y in node.output] == [True] and on_rows
 
 
 def _results_of(onx: onnx.ModelProto, op_type: str) -> set[str]:
