@@ -1,5 +1,7 @@
 """The layout of boxes and the SVG: geometry, on random graphs and by hand."""
 
+import errno
+import os
 import xml.etree.ElementTree as ET
 from itertools import combinations
 
@@ -8,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from onnxtrain.drawing import GAP, Box, Picture, folded, lay_out
+from onnxtrain.errors import FileError
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -88,6 +91,19 @@ def test_a_long_chain_says_how_many_nodes_it_has():
     (_, box) = folded(chain(*["forward"] * 5))
     assert box.title == "Neg → … → Neg (5)"
     assert box.reads == (0,)
+
+
+def test_a_drawing_that_cannot_be_written_leaves_the_former_file(tmp_path, monkeypatch):
+    path = tmp_path / "picture.svg"
+    path.write_text("former")
+
+    def full(number):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(FileError, match="picture.svg' cannot be written: No space left on device"):
+        Picture("one", folded(chain("forward")), "").save(path)
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["former"]
 
 
 def test_names_are_escaped(tmp_path):

@@ -450,7 +450,7 @@ class Picture(NamesItsAttributes):
         ParameterError
             The name of the file ends as that of another format.
         FileError
-            The file cannot be written.
+            The file cannot be written. Its earlier content is unchanged.
         """
         check_path(path, remedy=" Pass a name such as 'graph.svg'.")
         if Path(path).suffix.lower() in _OTHER_FORMATS:
@@ -458,8 +458,10 @@ class Picture(NamesItsAttributes):
                 f"The drawing is an SVG, got the file name {os.fspath(path)!r}. Name the file "
                 f"{os.fspath(Path(path).with_suffix('.svg'))!r}."
             )
+        content = self.to_svg().encode()
         try:
-            Path(path).write_text(self.to_svg(), encoding="utf-8")
+            with graph.replacement(Path(os.path.realpath(path)), lambda file: file.write(content)):
+                pass
         except OSError as e:
             remedy = graph.in_folder(path).replace("model.onnx", "graph.svg")
             raise FileError(f"The file {os.fspath(path)!r} cannot be written: {e.strerror or e}.{remedy}") from e

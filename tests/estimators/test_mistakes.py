@@ -2391,6 +2391,7 @@ OTHER_KINDS = [
     (lambda r: r.embed(X, ["a"]), ModelError, "The model has no result ['a']."),
     (lambda r: r.fit(X, y, checkpoint=""), ParameterError, "such as 'fit.onnx', got ''."),
     (lambda r: onnxtrain.save(r, "no/a.onnx"), FileError, "Create the folder first: os.makedirs('no')."),
+    (lambda r: onnxtrain.save(r, f"{__file__}/a.onnx"), FileError, f"{__file__!r} is a file. Pass a file in a folder."),
     (lambda _: onnxtrain.save(Ridge(), "a.onnx"), ExportError, "got Ridge. Save it with joblib.dump, or train it"),
     (lambda _: onnxtrain.save(R, "a.onnx"), ExportError, "Pass a fitted instance, not the class."),
     (lambda _: onnxtrain.load(tempfile.gettempdir()), ModelError, "Is a directory. Pass a file in it."),

@@ -130,8 +130,10 @@ def write_model(onx: onnx.ModelProto, path: str | os.PathLike[str], layout: Layo
 
 
 def in_folder(path: str | os.PathLike[str]) -> str:
-    """Return the remedy if the path of a file is that of a folder, or its folder is missing; empty otherwise."""
+    """Return the remedy if the path of a file is that of a folder, or its folder is missing or a file; else nothing."""
     folder = os.path.dirname(os.fspath(path))
+    if os.path.isfile(folder):
+        return f" {folder!r} is a file. Pass a file in a folder."
     if folder and not os.path.isdir(folder):
         return f" Create the folder first: os.makedirs({folder!r})."
     return f" Pass a file in it: {os.path.join(os.fspath(path), 'model.onnx')!r}." if os.path.isdir(path) else ""
