@@ -51,3 +51,15 @@ def test_a_mask_and_integers_have_no_size():
 def test_a_scaler_has_the_size_of_its_rows():
     rows = np.array([[0, 100.0], [2, 300.0]])
     assert sizes_of_inputs(to_onnx(StandardScaler().fit(rows), rows.astype(np.float32))) == pytest.approx({"X": 400})
+
+
+@pytest.mark.parametrize("offset, scale", [([], [1.0]), ([0.0], []), ([0.0, 1.0], [1.0, 2.0, 3.0]), ([0.0], [0.0])])
+def test_a_damaged_scaler_has_no_size(offset, scale):
+    onx = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 1]> g (float[n, 3] X) => (float[n, 3] Y) '
+        "{ Y = ai.onnx.ml.Scaler <offset = [0.5], scale = [2.0]> (X) }"
+    )
+    assert sizes_of_inputs(onx) == pytest.approx({"X": 1.5})
+    for attribute, values in zip(onx.graph.node[0].attribute, (offset, scale), strict=True):
+        attribute.floats[:] = values
+    assert sizes_of_inputs(onx) == {}

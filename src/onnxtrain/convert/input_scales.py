@@ -113,8 +113,12 @@ def _of_quantize(walk: _Walk, node: onnx.NodeProto) -> float | None:
 
 def _of_scaler(walk: _Walk, node: onnx.NodeProto) -> float | None:
     """Return the size for the Scaler of ai.onnx.ml, which computes ``(x - offset) * scale``."""
-    given = {a.name: np.asarray(a.floats) for a in node.attribute}
-    return float(np.max(np.abs(given.get("offset", 0.0)) + _FAR / np.abs(given.get("scale", 1.0))))
+    given = {"offset": np.zeros(1), "scale": np.ones(1)} | {a.name: np.asarray(a.floats) for a in node.attribute}
+    offset, scale = np.abs(given["offset"]), np.abs(given["scale"])
+    lengths = {offset.size, scale.size}
+    if 0 in lengths or len(lengths - {1}) > 1 or not scale.all():  # only in a damaged model
+        return None
+    return float(np.max(offset + _FAR / scale))
 
 
 _SIZES: Mapping[str, Callable[[_Walk, onnx.NodeProto], float | None]] = {
