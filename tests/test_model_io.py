@@ -470,6 +470,17 @@ NEGATIVE = {
         "-5",
     ),
     "a Pad in a function of another opset": ("z = g.crop(X)", "-5"),
+    "expanding": ("p = Constant <value_ints = [3, -2]> () f = Constant <value_float = 0.0> () z = Expand(f, p)", "-2"),
+    "expanding to a computed shape": (
+        "m = Constant <value_ints = [-2]> () h = Shape(X) n = Slice(h, from, to) p = Concat <axis = 0> (n, m)"
+        " f = Constant <value_float = 0.0> () z = Expand(f, p)",
+        "-2",
+    ),
+    "expanding to a difference": (
+        "a = Constant <value_ints = [3, 1]> () b = Constant <value_ints = [1, 3]> () p = Sub(a, b)"
+        " f = Constant <value_float = 0.0> () z = Expand(f, p)",
+        "-2",
+    ),
 }
 
 

@@ -224,6 +224,7 @@ def _stages(
     """
     known = {**outside, **small_constants(graph)}
     from_shape: set[str] = set()
+    negative = {name for name, tensor in known.items() if (onnx.numpy_helper.to_array(tensor) < 0).any()}
     for node in graph.node:
         depth = max((depths.get(x, 0) for x in node.input), default=0)
         for body in bodies_of(node):
@@ -237,8 +238,12 @@ def _stages(
             depth += dangerous
         elif node.domain not in ("", "ai.onnx") or (node.op_type in _SHORTENS and not _gives_lengths(node, known)):
             depth |= 1
+        elif node.op_type == "Expand":  # the shape is usually computed from that of another value
+            depth |= not negative.isdisjoint(node.input[1:])
         if node.op_type == "Shape":
             from_shape.update(node.output)
+        elif node.op_type == "Sub" or not negative.isdisjoint(node.input):
+            negative.update(node.output)
         depths.update(dict.fromkeys(node.output, depth))
 
 
