@@ -254,7 +254,11 @@ def test_the_code_of_the_readme_runs(tmp_path, monkeypatch):
     exec(textwrap.dedent(first), names)
     assert isinstance(onnx.load("tuned.onnx"), onnx.ModelProto)
     assert pathlib.Path("loss.png").stat().st_size > 1000
-    assert set(names["search"].best_params_) == {"loss", "l1", "l2"}
+    search, test = names["search"], (names["X_test"], names["y_test"])
+    assert set(search.best_params_) == {"loss", "l1", "l2"}
+    assert np.ptp(search.cv_results_["mean_test_score"]) > 0.1  # there is something to choose
+    before, *after = (fitted.score(*test) for fitted in (names["model"], names["tuned"], search))
+    assert min(after) > before + 0.1
     for name, fitted in (("tuned", names["tuned"]), ("best", names["search"])):  # a file takes rows as they come
         (scores,) = onnxruntime.InferenceSession(f"{name}.onnx").run(None, {"X": names["X"].astype(np.float32)})
         np.testing.assert_allclose(scores.ravel(), fitted.predict(names["X"]), rtol=1e-5)

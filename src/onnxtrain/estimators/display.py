@@ -170,10 +170,14 @@ class LossCurveDisplay(NamesItsAttributes, metaclass=NamesItsConstructors):
         >>> LossCurveDisplay.from_estimator(line).ax_.get_ylabel()
         'loss'
         """
-        history = _trained(estimator).history_
+        trained = _trained(estimator)
+        history = trained.history_
         best = history.best_epoch if history.validation_loss else None
         rates = history.learning_rate if rate else ()
-        return cls(history.loss, history.validation_loss, best, rates).plot(ax, **kwargs)
+        display = cls(history.loss, history.validation_loss, best, rates).plot(ax, **kwargs)
+        if trained.solver == "lbfgs":
+            display.ax_.set_xlabel("iteration")
+        return display
 
     def plot(self, ax: Any = None, **kwargs: Any) -> Self:
         """Draw the loss curves.
