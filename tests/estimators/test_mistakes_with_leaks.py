@@ -6,6 +6,7 @@ import numpy as np
 import onnx.parser
 import pandas as pd
 import pytest
+from skl2onnx import to_onnx
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
@@ -23,7 +24,7 @@ from sklearn.linear_model import (
 )
 from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 from sklearn.svm import SVC, LinearSVC
 from sklearn.utils.class_weight import compute_sample_weight
 
@@ -132,6 +133,40 @@ PARTS = from_files([0, 1], lambda i: (X[i::2], y[i::2]))
 def test_a_mistake_is_warned_of(call, message):
     with pytest.warns(UserWarning, match=message):
         call()
+
+
+def file_of(*steps, X=IRIS, dtype=np.float32):
+    """Return the ONNX file of a pipeline that ends in a logistic regression."""
+    fitted = make_pipeline(*steps, LogisticRegression()).fit(X, SPECIES)
+    return to_onnx(fitted, X[:1].astype(dtype), options={"zipmap": False})
+
+
+STANDARD_IRIS = StandardScaler().fit_transform(IRIS)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_that_are_standardized_before_the_scaler_of_a_file_are_warned_of(dtype):
+    file = file_of(StandardScaler(), dtype=dtype)
+    with pytest.warns(
+        UserWarning, match="as after a StandardScaler, but the model subtracts other means from its input"
+    ):
+        C(file, max_iter=1).fit(STANDARD_IRIS, SPECIES)
+    C(file, max_iter=1).fit(IRIS, SPECIES)  # filterwarnings = error
+    means_and_deviations = (
+        "float[n, 3] Y) <float[4] m = {5.8, 3.1, 3.8, 1.2}, float[4] s = {0.8, 0.4, 1.8, 0.8}, float[4, 3] W = "
+        "{1, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1}> { c = Sub(X, m) z = Div(c, s) Y = MatMul(z, W) }"
+    )
+    with pytest.warns(UserWarning, match="such as 5.8. Pass the rows as they were before scaling."):
+        C(model(f"({means_and_deviations}"), max_iter=1).fit(STANDARD_IRIS, SPECIES)
+
+
+@pytest.mark.parametrize(
+    "scaler", [StandardScaler(), MinMaxScaler(), MaxAbsScaler(), RobustScaler()], ids=lambda s: type(s).__name__
+)
+def test_a_file_that_scales_standardized_rows_once_more_is_not_warned_of(scaler):  # filterwarnings = error
+    skewed = np.exp(2 * np.random.default_rng(0).normal(size=IRIS.shape))
+    for rows in (STANDARD_IRIS, StandardScaler().fit_transform(skewed)):
+        C(file_of(scaler, X=rows), max_iter=1).fit(rows, SPECIES)
 
 
 def switched(i):

@@ -33,15 +33,36 @@ def sizes_of_inputs(onx: onnx.ModelProto) -> dict[str, float]:
     >>> sizes_of_inputs(onx)
     {'X': 255.0}
     """
+    walk, names = _walk_from_inputs(onx)
+    with np.errstate(all="ignore"):
+        found = {name: walk.size(name) for name in names}
+    return {name: size for name, size in found.items() if size is not None and 0 < size < np.inf}
+
+
+def standardized_inputs(onx: onnx.ModelProto) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Return the means that a model subtracts from each input first, and the deviations by which it then divides.
+
+    Examples
+    --------
+    >>> import onnx.parser
+    >>> onx = onnx.parser.parse_model('''<ir_version: 10, opset_import: ["" : 21]>
+    ...     g (float[n, 2] X) => (float[n, 2] Y) <float[2] m = {5, 3}, float[2] s = {0.5, 2}> {
+    ...         c = Sub(X, m) Y = Div(c, s) }''')
+    >>> standardized_inputs(onx)
+    {'X': (array([5., 3.], dtype=float32), array([0.5, 2. ], dtype=float32))}
+    """
+    walk, names = _walk_from_inputs(onx)
+    with np.errstate(all="ignore"):
+        found = {name: walk.standardization(name) for name in names}
+    return {name: pair for name, pair in found.items() if pair is not None}
+
+
+def _walk_from_inputs(onx: onnx.ModelProto) -> tuple[_Walk, list[str]]:
+    """Return a walk of a model, and the names of its floating-point inputs."""
     floats = [v.name for v in onx.graph.input if v.type.tensor_type.elem_type in graph.FLOATS]
     floats = [name for name in floats if "mask" not in name.lower()]
-    if not floats:
-        return {}
-    proto = graph.inline_functions(onx)
-    walk = _Walk(readers_of(proto), constants_of(proto))
-    with np.errstate(all="ignore"):
-        found = {name: walk.size(name) for name in floats}
-    return {name: size for name, size in found.items() if size is not None and 0 < size < np.inf}
+    proto = graph.inline_functions(onx) if floats else onnx.ModelProto()
+    return _Walk(readers_of(proto), constants_of(proto)), floats
 
 
 @dataclass(frozen=True)
@@ -56,6 +77,19 @@ class _Walk:
         node = self.reader(name)
         size_of = None if node is None else _SIZES.get(node.op_type)
         return None if node is None or size_of is None else size_of(self, node)
+
+    def standardization(self, name: str) -> tuple[np.ndarray, np.ndarray] | None:
+        """Return the means and deviations of an input; None if the model does not begin with them."""
+        node = self.reader(name)
+        if node is not None and node.op_type == "Scaler":
+            return _offset_and_divisor(node)
+        following = None if node is None or node.op_type != "Sub" else self.reader(node.output[0])
+        if node is None or following is None or following.op_type not in ("Div", "Mul"):
+            return None
+        mean, divisor = self.array(node, 1), self.array(following, 1)
+        if mean is None or divisor is None:
+            return None
+        return mean.ravel(), (1 / divisor if following.op_type == "Mul" else divisor).ravel()
 
     def reader(self, name: str) -> onnx.NodeProto | None:
         """Return the only node that computes with a value, of which the value is the first operand."""
@@ -112,13 +146,17 @@ def _of_quantize(walk: _Walk, node: onnx.NodeProto) -> float | None:
 
 
 def _of_scaler(walk: _Walk, node: onnx.NodeProto) -> float | None:
-    """Return the size for the Scaler of ai.onnx.ml, which computes ``(x - offset) * scale``."""
+    """Return the size for the Scaler of ai.onnx.ml."""
+    found = _offset_and_divisor(node)
+    return None if found is None else float(np.max(np.abs(found[0]) + _FAR * np.abs(found[1])))
+
+
+def _offset_and_divisor(node: onnx.NodeProto) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the operands of the Scaler of ai.onnx.ml, which computes ``(x - offset) * scale``; None if damaged."""
     given = {"offset": np.zeros(1), "scale": np.ones(1)} | {a.name: np.asarray(a.floats) for a in node.attribute}
-    offset, scale = np.abs(given["offset"]), np.abs(given["scale"])
+    offset, scale = given["offset"], given["scale"]
     lengths = {offset.size, scale.size}
-    if 0 in lengths or len(lengths - {1}) > 1 or not scale.all():  # only in a damaged model
-        return None
-    return float(np.max(offset + _FAR / scale))
+    return None if 0 in lengths or len(lengths - {1}) > 1 or not scale.all() else (offset, 1 / scale)
 
 
 _SIZES: Mapping[str, Callable[[_Walk, onnx.NodeProto], float | None]] = {

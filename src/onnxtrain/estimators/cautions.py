@@ -22,7 +22,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 
 from onnxtrain.convert.additions.calibration import is_decided_by_rounding
 from onnxtrain.convert.compared_rows import at_most, some_rows, spread
-from onnxtrain.convert.input_scales import sizes_of_inputs
+from onnxtrain.convert.input_scales import sizes_of_inputs, standardized_inputs
 from onnxtrain.convert.learned import inside
 from onnxtrain.errors import warn
 from onnxtrain.estimators.agreement import WORK
@@ -240,10 +240,15 @@ def _distance(before: Any, now: Any) -> float:
 
 def _warn_of_other_size(model: TrainedModel, X: Any) -> bool:
     """Warn of rows on another scale than an ONNX model expects; return whether the model shows its scale."""
-    original = model.source.original
-    expected = {} if original is None else sizes_of_inputs(onnx.load_model_from_string(original))
+    if model.source.original is None:
+        return False
+    original = onnx.load_model_from_string(model.source.original)
+    expected, standardized = sizes_of_inputs(original), standardized_inputs(original)
     for name, wanted in expected.items():
-        size = _largest(X[name] if isinstance(X, Mapping) or (is_frame(X) and name in X.columns) else X)
+        rows = X[name] if isinstance(X, Mapping) or (is_frame(X) and name in X.columns) else X
+        if name in standardized and _warn_of_standard_rows(name, *standardized[name], rows):
+            continue
+        size = _largest(rows)
         if size and not 1 / _OTHER_UNIT <= size / wanted <= _OTHER_UNIT:
             remedy = "Scale X as in the training of the model, for example X / 255 for pixels from 0 to 255."
             if size < wanted:
@@ -255,15 +260,40 @@ def _warn_of_other_size(model: TrainedModel, X: Any) -> bool:
     return bool(expected)
 
 
+def _warn_of_standard_rows(name: str, mean: np.ndarray, deviation: np.ndarray, X: Any) -> bool:
+    """Warn of rows that are standardized already, for an ONNX model that standardizes its input; return whether.
+
+    A model that was trained on standardized rows and scales them once more subtracts medians, of at most 1, minima, of
+    at most the range by which it divides, or means near 0.
+    """
+    rows = _sample(X)
+    rows = rows[np.isfinite(rows).all(axis=1)] if rows.ndim == 2 else rows[:0]
+    if len(rows) < _ROWS or rows.shape[1] < _COLUMNS or not {mean.size, deviation.size} <= {1, rows.shape[1]}:
+        return False
+    rows = rows[:, rows.std(axis=0) > 0]
+    elsewhere = np.abs(mean) > np.maximum(np.abs(deviation), 1)
+    if not rows.shape[1] or elsewhere.mean() < 0.5 or not _is_standard(rows.mean(axis=0), rows.std(axis=0)):
+        return False
+    warn(
+        f"The columns of X have means near 0 and standard deviations near 1, as after a StandardScaler, but the model "
+        f"subtracts other means from its input {name!r}, such as {max(mean, key=abs):.3g}. Pass the rows as "
+        "they were before scaling."
+    )
+    return True
+
+
 def _largest(X: Any) -> float:
     """Return the largest absolute value in a sample of the rows; 0 for sparse or non-numeric rows."""
-    if not (isinstance(X, np.ndarray) or is_frame(X)) or not X.shape[0]:
-        return 0.0
-    values = np.asarray(some_rows(X, _SAMPLE))
-    if values.dtype.kind not in "fiu":
-        return 0.0
-    size = float(np.abs(values, dtype=np.float64).max(initial=0))
+    size = float(np.abs(_sample(X)).max(initial=0))
     return size if np.isfinite(size) else 0.0
+
+
+def _sample(X: Any) -> np.ndarray:
+    """Return a sample of the rows in float64; no values of sparse or non-numeric rows."""
+    if not (isinstance(X, np.ndarray) or is_frame(X)) or not X.shape[0]:
+        return np.empty(0)
+    values = np.asarray(some_rows(X, _SAMPLE))
+    return values.astype(np.float64) if values.dtype.kind in "fiu" else np.empty(0)
 
 
 #: The least value of rows that may need another scale.
