@@ -4604,3 +4604,24 @@ def test_a_file_with_the_name_of_a_pickle(fitted, tmp_path):
     with pytest.warns(UserWarning, match=r"which pickle and joblib cannot read. Read it with onnxtrain.load"):
         onnxtrain.save(fitted, path)
     assert (onnxtrain.load(path).predict(X) == fitted.predict(X)).all()
+
+
+def test_a_gradient_names_an_input_that_has_one():
+    flats = pd.DataFrame({"town": ["Bern", "Ulm"] * 20, "area": np.linspace(20, 100, 40), "rooms": [1, 2, 3, 4] * 10})
+    columns = make_column_transformer((OneHotEncoder(), ["town"]), (StandardScaler(), ["area", "rooms"]))
+    rent = 8 * flats.area + 100 * flats.rooms
+    tuned = OrtGradientRegressor(make_pipeline(columns, Ridge()), max_iter=1).fit(flats, rent)
+    with pytest.raises(DataError, match="Name a floating-point input: wrt='area'."):
+        tuned.gradient(flats)
+    assert tuned.gradient(flats, wrt="area").shape == (40, 1)
+    with pytest.raises(WeightError, match="The input 'town' contains text, without a derivative. Name a floating-"):
+        tuned.gradient(flats, wrt="town")
+    for y in (None, rent):
+        with pytest.raises(
+            WeightError, match=r"Pass the column 'rooms' as floats in fit: X.astype\(\{'rooms': float\}\)."
+        ):
+            tuned.gradient(flats, y, wrt="rooms")
+    tuned.fit(flats.astype({"rooms": float}), rent)
+    assert tuned.gradient(flats, wrt="rooms").shape == (40, 1)
+    with pytest.raises(DataError, match="Pass the column 'rooms' as floats in fit"):
+        tuned.fit(flats.drop(columns="area").assign(area=1), rent).gradient(flats.assign(area=1))

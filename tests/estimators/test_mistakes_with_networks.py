@@ -322,7 +322,7 @@ CALLS = [
     (
         lambda: C(READER, max_iter=0).fit(TOKENS, KINDS).gradient(TOKENS, KINDS),
         DataError,
-        "Its inputs are input_ids, attention_mask. Name one of them: wrt='attention_mask'.",
+        "Its inputs are input_ids, attention_mask. Name a floating-point input: wrt='attention_mask'.",
     ),
     # sizes and colors of images
     (

@@ -16,7 +16,7 @@ from onnxtrain.attributes import Named
 from onnxtrain.cache import LIGHT
 from onnxtrain.convert.bind import to_sklearn
 from onnxtrain.convert.labels import with_labels
-from onnxtrain.errors import DataError, DeviceError, ExportError, ModelError, ParameterError, warn
+from onnxtrain.errors import DataError, DeviceError, ExportError, ModelError, ParameterError, WeightError, warn
 from onnxtrain.estimators.arrays import as_pandas
 from onnxtrain.estimators.decoder import LabelDecoder
 from onnxtrain.estimators.frames import InputForm, count_rows
@@ -318,17 +318,31 @@ class TrainedModel:
         return ModelError(f"The model has no result {output!r}. {known}")
 
     def _feature(self, wrt: str) -> str:
+        """Return the name of the floating-point input that is meant."""
         names = list(self.source.model.features)
         if wrt == "X" and len(names) == 1:
-            return names[0]
+            wrt = names[0]
         if wrt not in names:
             remedy = " The gradient of a column is that column of gradient(X)." if len(names) == 1 else ""
             if wrt in self.weights:
                 remedy = " get_training_graphs() has the graph that computes the gradients of the weights."
             if wrt == "X" and not remedy:
-                remedy = f" Name one of them: wrt={names[-1]!r}."
+                remedy = self._differentiable()
             raise DataError(f"The model has no input {wrt!r}. Its inputs are {', '.join(names)}.{remedy}")
+        kind = self.source.model.features[wrt].kind
+        if content := {"O": "text", "U": "text", "b": "booleans", "i": "integers", "u": "integers"}.get(kind):
+            raise WeightError(f"The input {wrt!r} contains {content}, without a derivative.{self._differentiable(wrt)}")
         return wrt
+
+    def _differentiable(self, wrt: str | None = None) -> str:
+        """Return the remedy for an input that is not floating-point, `wrt`, or for none."""
+        kinds = {name: dtype.kind for name, dtype in self.source.model.features.items()}
+        floats = [name for name, kind in kinds.items() if kind == "f"]
+        integers = [name for name, kind in kinds.items() if kind in "iu"]
+        column = wrt if floats or wrt in integers else next(iter(integers), None)
+        if self.source.original is None and column in integers:
+            return f" Pass the column {column!r} as floats in fit: X.astype({{{column!r}: float}})."
+        return f" Name a floating-point input: wrt={floats[-1]!r}." if floats else ""
 
     def _run_all(self, onx: bytes, X: Features) -> list[np.ndarray]:
         session = self.place.open(onx, shared=False)
