@@ -621,7 +621,11 @@ CALLS = [
     (lambda m: m.predict(IRIS, SPECIES), ArgumentTypeError, "Use score(X, y) to compare predictions with y."),
     (lambda _: onnxtrain.load("no_such_file"), ModelError, "Pass the path that was passed to onnxtrain.save"),
     (lambda m: LossCurveDisplay.from_estimator(m, ax=print), ArgumentTypeError, "ax must be a matplotlib Axes"),
-    (lambda _: LiveLossCurve("no_such_folder/loss.png"), ParameterError, "Create it: os.makedirs('no_such_folder')"),
+    (
+        lambda _: LiveLossCurve("no_such_folder/loss.png"),
+        ParameterError,
+        "Create the folder first: os.makedirs('no_such_folder')",
+    ),
     (lambda _: onnxtrain.loss(print), ParameterError, "Give the decorator the name in parentheses"),
     (
         lambda _: C(MLP).fit(IRIS, SPECIES + 1),
@@ -2143,7 +2147,7 @@ SECOND_HOUR = [
     (
         lambda _: R().fit(X, y, checkpoint="no/such/a.onnx"),
         ParameterError,
-        "does not exist. Create it: os.makedirs('no/such').",
+        "does not exist. Create the folder first: os.makedirs('no/such').",
     ),
     (
         lambda _: C(WITH_SPLINES, max_iter=0).fit(TABLE, RENT > 9).predict(TABLE.assign(town="Basel")),
@@ -4625,3 +4629,22 @@ def test_a_gradient_names_an_input_that_has_one():
     assert tuned.gradient(flats, wrt="rooms").shape == (40, 1)
     with pytest.raises(DataError, match="Pass the column 'rooms' as floats in fit"):
         tuned.fit(flats.drop(columns="area").assign(area=1), rent).gradient(flats.assign(area=1))
+
+
+@pytest.mark.parametrize(
+    "call, error",
+    [
+        (lambda path: TRAINED.get_trained_onnx(path=path), FileError),
+        (lambda path: onnxtrain.save(TRAINED, path), FileError),
+        (lambda path: onnxtrain.load(path), ModelError),
+        (lambda path: OrtGradientRegressor(path).fit(X, y), ModelError),
+        (lambda path: OrtGradientRegressor(max_iter=1).fit(X, y, checkpoint=path), ParameterError),
+        (lambda path: plot_graph(TRAINED).save(path.replace("onnx", "svg")), FileError),
+        (lambda path: LiveLossCurve(path.replace("onnx", "png")), ParameterError),
+    ],
+)
+def test_a_path_with_a_tilde_names_expanduser(call, error, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=r"~ is not expanded. Use os.path.expanduser\('~/tuned"):
+        call("~/tuned.onnx")
+    assert not os.listdir(tmp_path)

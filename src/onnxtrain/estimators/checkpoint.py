@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from onnxtrain import graph
 from onnxtrain.errors import DataError, FileError, ParameterError, unquoted, warn
 from onnxtrain.estimators.file_format import Encoder, may_be_replaced, remove_parts
 from onnxtrain.estimators.protocols import is_fitted, is_onnx
@@ -189,10 +190,7 @@ def _check(estimator: Any, path: Any, every: Any) -> None:
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path) or "\0" in os.fsdecode(path):
         raise ParameterError(f"checkpoint must be the path of a file, such as 'fit.onnx', got {path!r:.80}.")
     if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
-        folder = os.path.dirname(os.fspath(path))
-        raise ParameterError(
-            f"The folder of the checkpoint {os.fspath(path)!r} does not exist. Create it: os.makedirs({folder!r})."
-        )
+        raise ParameterError(f"The folder of the checkpoint {os.fspath(path)!r} does not exist.{graph.in_folder(path)}")
     if os.path.isdir(path):
         raise ParameterError(
             f"checkpoint must be the path of a file, but {os.fspath(path)!r} is a folder. Pass "

@@ -11,6 +11,7 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
+from onnxtrain import graph
 from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.attributes import NamesItsAttributes, NamesItsConstructors
 from onnxtrain.errors import ArgumentTypeError, DependencyError, ParameterError, printable
@@ -382,9 +383,8 @@ class LiveLossCurve:
             raise ParameterError(f"every must be an integer, 1 or more, got {every!r}. It is a number of epochs.")
         if path is not None and not isinstance(path, (str, os.PathLike)):
             raise ParameterError(f"path must be the path of a picture, for example 'loss.png', got {path!r:.80}.")
-        folder = "" if path is None else os.path.dirname(os.fspath(path))
-        if folder and not os.path.isdir(folder):
-            raise ParameterError(f"The folder of the picture does not exist. Create it: os.makedirs({folder!r}).")
+        if path is not None and not os.path.isdir(os.path.dirname(os.path.abspath(path))):
+            raise ParameterError(f"The folder of the picture does not exist.{graph.in_folder(path)}")
         self.path, self.every, self.rate = path, every, rate
         self.loss: list[float] = []
         self.validation_loss: list[float] = []

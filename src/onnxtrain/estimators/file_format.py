@@ -175,7 +175,8 @@ def read(path: str | os.PathLike) -> tuple[onnx.ModelProto, dict[str, Any], dict
         remedy = " Download it first, and pass the path of the file." if _is_url(path) else ""
         remedy = " Pass a file in it." if os.path.isdir(path) else remedy
         if not os.path.exists(path) and not remedy:
-            remedy = f" Pass the path that was passed to onnxtrain.save; the current folder is {os.getcwd()!r}."
+            near = f" Pass the path that was passed to onnxtrain.save; the current folder is {os.getcwd()!r}."
+            remedy = graph.not_expanded(path) or near
         raise ModelError(f"The file {os.fspath(path)!r} cannot be read: {e.strerror}.{remedy}") from e
     size = len(_trailer(b""))
     whole, content, trailer = content, content[:-size], content[-size:]

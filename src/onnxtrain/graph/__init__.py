@@ -33,7 +33,7 @@ from onnxtrain.graph.edit import (
     put_in_order,
     tidy,
 )
-from onnxtrain.graph.files import Layout, in_folder, is_special, layout_of, replacement, write_model
+from onnxtrain.graph.files import Layout, in_folder, is_special, layout_of, not_expanded, replacement, write_model
 from onnxtrain.graph.flow import ancestors, captured, carried, dependents, operands
 from onnxtrain.graph.held import array_of, attach, detached, held_by_key, held_by_name, hold, put
 from onnxtrain.graph.inference import infer_shapes, infer_types
@@ -166,6 +166,7 @@ __all__ = [
     "names_in",
     "nodes_in",
     "not_a_model",
+    "not_expanded",
     "operands",
     "operator_name",
     "operator_named",

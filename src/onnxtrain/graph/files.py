@@ -132,11 +132,19 @@ def write_model(onx: onnx.ModelProto, path: str | os.PathLike[str], layout: Layo
 def in_folder(path: str | os.PathLike[str]) -> str:
     """Return the remedy if the path of a file is that of a folder, or its folder is missing or a file; else nothing."""
     folder = os.path.dirname(os.fspath(path))
+    if not os.path.exists(folder) and (remedy := not_expanded(path)):
+        return remedy
     if os.path.isfile(folder):
         return f" {folder!r} is a file. Pass a file in a folder."
     if folder and not os.path.isdir(folder):
         return f" Create the folder first: os.makedirs({folder!r})."
     return f" Pass a file in it: {os.path.join(os.fspath(path), 'model.onnx')!r}." if os.path.isdir(path) else ""
+
+
+def not_expanded(path: str | os.PathLike[str]) -> str:
+    """Return the remedy for a path that begins with ``~``, which only a shell expands; else nothing."""
+    text = os.fsdecode(path)
+    return f" ~ is not expanded. Use os.path.expanduser({text!r})." if text.startswith("~") else ""
 
 
 def _files_of(path: Path) -> set[str]:

@@ -28,6 +28,7 @@ from onnxtrain.errors import ModelError, as_model_error
 from onnxtrain.graph.build import BUFFER, Builder
 from onnxtrain.graph.check import BESIDE, PROTO_LIMIT, check_content, check_nodes
 from onnxtrain.graph.edit import constants_as_nodes, put_in_order, remove_identities, restore_outputs, tidy
+from onnxtrain.graph.files import not_expanded
 from onnxtrain.graph.flow import ancestors
 from onnxtrain.graph.fused import spell_out_fused
 from onnxtrain.graph.inference import infer_shapes, without_false_declarations
@@ -145,8 +146,8 @@ def _not_a_path(path: str | os.PathLike[str]) -> str:
     raw = "".join(_ESCAPES.get(c, c) for c in text)
     if raw != text and text.lower().endswith(".onnx"):
         return f" A backslash and a letter became one character. Pass r'{raw}', with an r before the quote."
-    if text.startswith("~"):
-        return f" ~ is not expanded. Use os.path.expanduser({text!r})."
+    if remedy := not_expanded(path):
+        return remedy
     if os.path.isfile(turned := text.replace("\\", "/")):
         return f" Did you mean {turned!r}?"
     if "://" in text:
