@@ -13,12 +13,19 @@ from sklearn.datasets import load_diabetes, load_iris
 from sklearn.impute import SimpleImputer
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import (
+    ElasticNet,
+    ElasticNetCV,
     GammaRegressor,
+    Lasso,
+    LassoCV,
+    LinearRegression,
     LogisticRegression,
     PoissonRegressor,
     QuantileRegressor,
     Ridge,
     RidgeClassifier,
+    RidgeCV,
+    SGDClassifier,
     SGDRegressor,
     TweedieRegressor,
 )
@@ -311,6 +318,53 @@ def test_the_penalty_that_is_named_is_the_same(model, loss, penalty):
     params = dict(solver="lbfgs", dtype="float64", tol=1e-9, max_iter=5000)
     ours = R(clone(model).set_params(alpha=0.0), **loss, **penalty, **params).fit(rows, target)
     np.testing.assert_allclose(ours.coef_, model.fit(rows, target).coef_, rtol=1e-2, atol=5e-3)
+
+
+STANDARD_X, STANDARD_Y = StandardScaler().fit_transform(X), (y - y.mean()) / y.std()
+TO_THE_END = dict(solver="lbfgs", dtype="float64", tol=1e-10, max_iter=5000)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [LassoCV(), ElasticNetCV(l1_ratio=0.7), Lasso(alpha=0.1), ElasticNet(alpha=0.1, l1_ratio=0.7), RidgeCV([50.0])],
+    ids=lambda model: type(model).__name__,
+)
+def test_a_penalty_that_made_coefficients_zero_or_was_found_is_warned_of(model):
+    model = clone(model).set_params(**{"tol": 1e-10} if hasattr(model, "tol") else {}).fit(STANDARD_X, STANDARD_Y)
+    with pytest.warns(UserWarning, match="has no effect on the training") as warned:
+        R(model, max_iter=1).fit(STANDARD_X, STANDARD_Y)
+    words = next(str(w.message) for w in warned if "has no effect" in str(w.message))
+    code = words.partition("The same penalty is ")[2].removesuffix(" of OrtGradientRegressor.")
+    known = {**model.get_params(), "n_samples": len(X)}
+    same = eval(f"dict({code})", known)  # the remedy, literally
+    ours = R(model, init="random", **same, **TO_THE_END).fit(STANDARD_X, STANDARD_Y)
+    np.testing.assert_allclose(ours.coef_, model.coef_, rtol=2e-3, atol=2e-3)
+
+
+def test_the_penalty_of_a_classifier_is_named_by_its_kind():
+    inner = LogisticRegression(l1_ratio=1, solver="saga", C=0.1, max_iter=5000)
+    if "penalty" in inner.get_params() and inner.penalty == "l2":  # scikit-learn before 1.8
+        inner.set_params(penalty="elasticnet")
+    with pytest.warns(UserWarning, match=r"The same penalty is l1=1 / \(C \* n_samples\) of OrtGradientClassifier"):
+        C(inner.fit(IRIS, SPECIES), max_iter=1).fit(IRIS, SPECIES)
+    with pytest.warns(UserWarning, match=r"alpha=0.1 of SGDClassifier .* The same penalty is l1=alpha of OrtG"):
+        C(SGDClassifier(alpha=0.1, penalty="l1"), loss="hinge", max_iter=1).fit(IRIS, SPECIES)
+
+
+def test_a_penalty_that_is_still_to_be_found_is_warned_of():
+    with pytest.warns(UserWarning, match=r"Fit the model first: .* The same penalty is l1=2 \* model.alpha_ of OrtG"):
+        R(LassoCV(), max_iter=1).fit(STANDARD_X, STANDARD_Y)
+
+
+def test_a_small_penalty_without_zeros_is_not_warned_of():  # filterwarnings = error
+    for model in (Lasso(alpha=1e-6), ElasticNet(alpha=1e-6), RidgeCV(), LinearRegression()):
+        R(model.fit(STANDARD_X, STANDARD_Y), learning_rate=1e-5, max_iter=1).fit(
+            STANDARD_X, STANDARD_Y + 0.1 * STANDARD_X[:, 0]
+        )
+    for model in (Lasso(), RidgeCV()):
+        R(model, max_iter=1).fit(STANDARD_X, STANDARD_Y)
+    found = Lasso(alpha=0.1).fit(STANDARD_X, STANDARD_Y)
+    R(found, l1=0.2, learning_rate=1e-5, max_iter=1).fit(STANDARD_X, STANDARD_Y + 0.1 * STANDARD_X[:, 0])
 
 
 def test_labels_in_the_order_of_the_columns_as_the_message_numbers_them():

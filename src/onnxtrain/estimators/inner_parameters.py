@@ -11,18 +11,24 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse
 from sklearn.base import BaseEstimator
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import (
     ElasticNet,
+    ElasticNetCV,
     GammaRegressor,
     HuberRegressor,
     Lasso,
+    LassoCV,
     LogisticRegression,
+    LogisticRegressionCV,
     PoissonRegressor,
     QuantileRegressor,
     Ridge,
     RidgeClassifier,
+    RidgeClassifierCV,
+    RidgeCV,
     SGDClassifier,
     SGDRegressor,
     TweedieRegressor,
@@ -39,11 +45,11 @@ from onnxtrain.losses.table import LOSSES, loss_kind, our_name
 if TYPE_CHECKING:
     from onnxtrain.estimators.base import OrtGradientEstimator
 
-#: The parameter that is the strength of the penalty of an estimator, and the parameters of the same penalty here.
+#: The parameter that is the strength of the penalty of an estimator, and the parameter of the same penalty here.
 _PENALTIES: dict[type, tuple[str, str]] = {
     Ridge: ("alpha", "l2=alpha / n_samples"),
-    Lasso: ("alpha", "l1=2 * alpha"),
-    ElasticNet: ("alpha", "l1=2 * alpha * l1_ratio, l2=alpha * (1 - l1_ratio)"),
+    Lasso: ("alpha", "l2=alpha"),
+    ElasticNet: ("alpha", "l2=alpha"),
     LogisticRegression: ("C", "l2=1 / (2 * C * n_samples)"),
     SGDClassifier: ("alpha", "l2=alpha / 2"),
     SGDRegressor: ("alpha", "l2=alpha"),
@@ -52,10 +58,26 @@ _PENALTIES: dict[type, tuple[str, str]] = {
     RidgeClassifier: ("alpha", "l2=alpha / n_samples"),
     LinearSVC: ("C", "l2=1 / (2 * C * n_samples)"),
     LinearSVR: ("C", "l2=1 / (2 * C * n_samples)"),
-    QuantileRegressor: ("alpha", "l1=alpha"),
+    QuantileRegressor: ("alpha", ""),
     **dict.fromkeys((GammaRegressor, PoissonRegressor, TweedieRegressor), ("alpha", "l2=alpha / 2")),
     KernelRidge: ("alpha", ""),  # its penalty is one of functions, and l2 one of dual coefficients
     **dict.fromkeys((SVC, SVR), ("C", "")),
+}
+
+#: The parameter of the same penalty here, if that of an estimator is one of absolute values.
+_OF_L1: dict[type, str] = {
+    **dict.fromkeys((Lasso, ElasticNet, SGDRegressor), "l1=2 * alpha"),
+    **dict.fromkeys((LogisticRegression, LinearSVC), "l1=1 / (C * n_samples)"),
+    **dict.fromkeys((QuantileRegressor, SGDClassifier), "l1=alpha"),
+}
+
+#: The estimators with the same penalty as those that choose its strength, an attribute that ends in an underscore.
+_WITHOUT_CHOICE: dict[type, type] = {
+    ElasticNetCV: ElasticNet,
+    LassoCV: Lasso,
+    LogisticRegressionCV: LogisticRegression,
+    RidgeClassifierCV: RidgeClassifier,
+    RidgeCV: Ridge,
 }
 
 #: The losses of estimators that have no parameter `loss`.
@@ -94,10 +116,17 @@ def _on_penalty(estimator: OrtGradientEstimator, last: Any) -> Iterator[str]:
     name, ours = type(last).__name__, type(estimator).__name__
     if getattr(last, "positive", False) is True:
         yield f"positive=True of {name} has no effect on the training, after which coefficients may be negative."
-    if type(last) not in _PENALTIES:
+    kind = _WITHOUT_CHOICE.get(type(last), type(last))
+    if kind not in _PENALTIES:
         return
-    strength, same = _PENALTIES[type(last)]
-    chosen, default = getattr(last, strength), inspect.signature(type(last)).parameters[strength].default
+    share = _share_of_l1(last)
+    strength, default = _PENALTIES[kind][0], inspect.signature(kind).parameters[_PENALTIES[kind][0]].default
+    if kind is not type(last):
+        strength += "_"
+        if not hasattr(last, strength):
+            yield from _on_choice(estimator, last, share)
+            return
+    same, chosen = _same_penalty(last, kind, share), getattr(last, strength)
     if np.asarray(chosen).dtype.kind not in "fiu":
         return  # scikit-learn refuses it
     if not same and estimator.early_stopping:
@@ -110,13 +139,55 @@ def _on_penalty(estimator: OrtGradientEstimator, last: Any) -> Iterator[str]:
                 f"objective is a mean over the rows. The same penalty is {same} of {ours}."
             )
         return
-    if chosen < default if strength == "C" else np.max(chosen) > default:  # a stronger penalty than usual
+    strong = np.min(chosen) < default if strength[0] == "C" else np.max(chosen) > default  # stronger than usual
+    if strong or (share and _shows_zeros(last, chosen, default)):
         remedy = f"The same penalty is {same} of {ours}."
         if not same:
             remedy = "Limit the training by early_stopping=True, or penalize: penalty={'dual_coef': {'l2': 1e-3}}."
         yield (
-            f"{strength}={chosen!r} of {name} has no effect on the training, which minimizes the loss "
-            f"without this penalty. {remedy}"
+            f"{strength}={np.asarray(chosen).tolist()!r:.80} of {name} has no effect on the training, which "
+            f"minimizes the loss without this penalty. {remedy}"
+        )
+
+
+def _share_of_l1(last: Any) -> float:
+    """Return the share of absolute values in the penalty of an estimator, its ``l1_ratio``."""
+    kind = getattr(last, "penalty", "l1" if isinstance(last, (Lasso, LassoCV, QuantileRegressor)) else "elasticnet")
+    if kind in ("l1", "l2", None):
+        return float(kind == "l1")
+    ratio: Any = getattr(last, "l1_ratio_", getattr(last, "l1_ratio", None))
+    return float(np.max(ratio)) if np.asarray(ratio).dtype.kind in "fiu" else 0.0
+
+
+def _same_penalty(last: Any, kind: type, share: float) -> str:
+    """Return the parameters of the same penalty here, with the numbers that an estimator chose itself."""
+    absolute, (strength, squared) = _OF_L1.get(kind, ""), _PENALTIES[kind]
+    same = absolute if share == 1 else squared
+    if absolute and 0 < share < 1:
+        same = f"{absolute.replace('=', '=l1_ratio * ')}, {squared.replace('=', '=(1 - l1_ratio) * ')}"
+    if kind is type(last):
+        return same
+    chosen = np.min(last.C_) if strength == "C" else np.max(last.alpha_)
+    return re.sub(rf"\b{strength}\b", f"{chosen:.4g}", same.replace("l1_ratio", f"{share:.4g}"))
+
+
+def _shows_zeros(last: Any, chosen: Any, default: Any) -> bool:
+    """Whether a penalty of absolute values made coefficients 0 or, of an estimator that is not fitted, is set."""
+    coef = getattr(last, "coef_", None)
+    if coef is None:
+        return bool(chosen != default)
+    return scipy.sparse.issparse(coef) or bool(np.any(coef == 0))
+
+
+def _on_choice(estimator: OrtGradientEstimator, last: Any, share: float) -> Iterator[str]:
+    """Yield a message about an estimator that would choose a penalty of absolute values in its fit."""
+    kind = _WITHOUT_CHOICE[type(last)]
+    if share == 1 and kind in _OF_L1 and not (estimator.l1 or estimator.l2 or estimator.penalty):
+        same = re.sub(r"\b(alpha|C)\b", r"model.\1_", _OF_L1[kind])
+        yield (
+            f"The penalty that {type(last).__name__} chooses has no effect on the training, which minimizes the loss "
+            f"without it. Fit the model first: model.fit(X, y). The same penalty is {same} of "
+            f"{type(estimator).__name__}."
         )
 
 
