@@ -322,7 +322,7 @@ CALLS = [
     (
         lambda: C(READER, max_iter=0).fit(TOKENS, KINDS).gradient(TOKENS, KINDS),
         DataError,
-        "Its inputs are input_ids, attention_mask. Name a floating-point input: wrt='attention_mask'.",
+        "Its inputs are input_ids, attention_mask. No input is floating-point. get_training_graphs() has the graph",
     ),
     # sizes and colors of images
     (

@@ -52,6 +52,9 @@ _MANY_ROWS = 65_536
 #: from which this is avoided: the 200,000 weights of a linear model take 13 MB instead of 1.
 _PACKED, _MANY_PACKED = 16, 2**20
 
+#: The remedy for a gradient that is not one with respect to rows.
+_OF_WEIGHTS = " get_training_graphs() has the graph that computes the gradients of the weights."
+
 
 class _ShownWeights(Named):
     """The weights by name; an assignment changes an array in place, so that its type and shape stay."""
@@ -325,7 +328,7 @@ class TrainedModel:
         if wrt not in names:
             remedy = " The gradient of a column is that column of gradient(X)." if len(names) == 1 else ""
             if wrt in self.weights:
-                remedy = " get_training_graphs() has the graph that computes the gradients of the weights."
+                remedy = _OF_WEIGHTS
             if wrt == "X" and not remedy:
                 remedy = self._differentiable()
             raise DataError(f"The model has no input {wrt!r}. Its inputs are {', '.join(names)}.{remedy}")
@@ -342,7 +345,9 @@ class TrainedModel:
         column = wrt if floats or wrt in integers else next(iter(integers), None)
         if self.source.original is None and column in integers:
             return f" Pass the column {column!r} as floats in fit: X.astype({{{column!r}: float}})."
-        return f" Name a floating-point input: wrt={floats[-1]!r}." if floats else ""
+        if floats:
+            return f" Name a floating-point input: wrt={floats[-1]!r}."
+        return f" No input is floating-point.{_OF_WEIGHTS}"
 
     def _run_all(self, onx: bytes, X: Features) -> list[np.ndarray]:
         session = self.place.open(onx, shared=False)
