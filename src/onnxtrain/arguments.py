@@ -116,6 +116,8 @@ _REMEDIES = {
     "target": "Pass the column of the targets as y, and X without it: fit(X.drop(columns='price'), X['price']).",
     "groups": "Pass groups to the cross-validation: cross_val_score(model, X, y, groups=groups, cv=GroupKFold()).",
     "eta_min": "The last rate is a share of the first: onnxtrain.optim.Cosine(rate, final_ratio=eta_min / rate).",
+    "return_std": "Training gives no standard deviation. Use model.predict(X, return_std=True) of the model itself, or "
+    "train bounds with loss='quantile'.",
     "drop_last": "The last batch of an epoch contains the remaining rows, and counts as that many.",
 }
 _SAME_REMEDY = {
@@ -136,6 +138,7 @@ _SAME_REMEDY = {
     "monitor": "greater_is_better mode restore_best restore_best_weights save_best_only",
     "num_classes": "class_names classes id2label label2id labels n_classes n_labels n_outputs num_labels",
     "opset": "target_opset opset_version opset_import",
+    "return_std": "return_cov",
     "rank": "r lora_r lora_rank lora_alpha target_modules modules_to_save",
     "target": "label label_col label_column target_col target_column target_name y_col y_column y_name",
     "t_max": "decay_steps n_steps num_training_steps total_iters total_steps",

@@ -4648,3 +4648,52 @@ def test_a_path_with_a_tilde_names_expanduser(call, error, tmp_path, monkeypatch
     with pytest.raises(error, match=r"~ is not expanded. Use os.path.expanduser\('~/tuned"):
         call("~/tuned.onnx")
     assert not os.listdir(tmp_path)
+
+
+def test_dummies_of_other_rows_are_completed_as_the_message_says():
+    flats = pd.DataFrame({"town": ["Bern", "Ulm"] * 20, "area": np.linspace(20, 100, 40)})
+    model = OrtGradientRegressor(max_iter=1).fit(pd.get_dummies(flats), np.sqrt(flats.area) + np.arange(40) % 3)
+    rows = pd.get_dummies(flats[flats.town == "Ulm"])
+    with pytest.raises(DataError, match=r"X.reindex\(columns=model.feature_names_in_, fill_value=0\) does both."):
+        model.predict(rows)
+    with pytest.raises(DataError, match=r"X_val.reindex\(columns=X.columns, fill_value=0\) does both."):
+        clone(model).fit(pd.get_dummies(flats), flats.area % 7, X_val=rows, y_val=rows.area)
+    whole = rows.reindex(columns=model.feature_names_in_, fill_value=0)
+    np.testing.assert_array_equal(model.predict(whole), model.predict(pd.get_dummies(flats))[1::2])
+
+
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (
+            lambda: R(make_pipeline(Ridge()).fit).fit(X, y),
+            ParameterError,
+            "got method. Pass the Pipeline itself, without .fit.",
+        ),
+        (
+            lambda: TRAINED.predict(X, return_std=True),
+            ArgumentTypeError,
+            "Training gives no standard deviation. Use model.predict(X, return_std=True) of the model itself, or train",
+        ),
+        (lambda: TRAINED.predict(X, return_cov=True), ArgumentTypeError, "Training gives no standard deviation."),
+        (
+            lambda: R(max_iter=np.float64(15.97)).fit(X, y),
+            ParameterError,
+            "Pass an integer; in a random search, scipy.stats.randint(1, 100) draws them.",
+        ),
+        (lambda: R(weights_to_train=[-1]).fit(X, y), ParameterError, "for the last layer, weights_to_train='head'."),
+    ],
+)
+def test_a_call_that_other_libraries_allow_has_a_remedy(call, error, message):
+    with pytest.raises(error) as raised:
+        call()
+    assert message in str(raised.value)
+
+
+def test_weights_of_estimators_are_averaged_as_the_message_says():
+    a, b = (R(max_iter=1).fit(X[i::2], y[i::2]) for i in range(2))
+    mean = (a.predict(X) + b.predict(X)) / 2
+    with pytest.raises(DataError, match=r"a.weights_.update\(average_states\(\[a.weights_, b.weights_\]\)\)."):
+        onnxtrain.average_states([a, b])
+    a.weights_.update(onnxtrain.average_states([a.weights_, b.weights_]))
+    np.testing.assert_allclose(a.predict(X), mean, rtol=1e-5)

@@ -374,6 +374,19 @@ def test_labels_in_the_order_of_the_columns_as_the_message_numbers_them():
     assert tuned.classes_.tolist() == [0, 1, 2]
 
 
+def test_labels_in_another_order_are_numbered_as_the_message_says():
+    fitted, order = LogisticRegression(max_iter=1000).fit(IRIS, SPECIES), [2, 0, 1]
+    scores = model(
+        f"(float[n, 3] Y) <float[4, 3] W = {{{', '.join(f'{w:.6f}' for w in fitted.coef_[order].T.ravel())}}}, float[3] b = "
+        f"{{{', '.join(f'{b:.6f}' for b in fitted.intercept_[order])}}}> {{ s = MatMul(X, W) Y = Add(s, b) }}"
+    )
+    with pytest.warns(UserWarning, match="y names them in another order. Number them by its columns") as warned:
+        C(scores, max_iter=1).fit(IRIS, NAMES)
+    code = str(warned[0].message).partition("y = ")[2].removesuffix(".")
+    numbered = eval(code, {"y": NAMES})
+    assert C(scores, max_iter=1).fit(IRIS, numbered).score(IRIS, numbered) > 0.9  # filterwarnings = error
+
+
 def test_a_file_that_changes_between_two_fits_is_warned_of(tmp_path):
     path = tmp_path / "line.onnx"
     onnx.save(SHARES, path)

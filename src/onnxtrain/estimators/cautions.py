@@ -316,6 +316,9 @@ _PER_LABEL, _SURE = 5, 0.8
 #: model of the same task predicts right.
 _SCORES_PER_LABEL, _KNOWN = 10, 0.5
 
+#: The largest number of classes whose order is listed.
+_NAMED = 10
+
 #: The multiple of the rows that guessing predicts right, and of the loss at the end of the fit, that is still near.
 _SLACK = 1.5
 
@@ -352,7 +355,8 @@ def warn_of_start(estimator: OrtGradientEstimator, model: TrainedModel, rows: Ro
             _warn_of_certainty(scores, label, _largest(next(iter(X.values())) if isinstance(X, Mapping) else X))
         predicted = scores.argmax(axis=1)
         _warn_of_few_labels(model, targets, known, right=float(np.mean(predicted == label[:, 0])))
-        warned = _warn_of_other_order(predicted, label[:, 0], targets.classes)
+        of_columns = model.source.original is not None and read.classes is None
+        warned = _warn_of_other_order(predicted, label[:, 0], targets.classes, of_columns=of_columns)
         if not warned and model.source.original is None:
             logits = np.log(np.maximum(scores, _ZERO)) if read.link is Link.PROBABILITY else scores
             _warn_of_guesses(logits, label, targets.classes, estimator.estimator)
@@ -453,10 +457,10 @@ def _warn_of_certainty(scores: np.ndarray, label: np.ndarray, size: float) -> No
         )
 
 
-def _warn_of_other_order(predicted: np.ndarray, label: np.ndarray, classes: np.ndarray) -> bool:
+def _warn_of_other_order(predicted: np.ndarray, label: np.ndarray, classes: np.ndarray, *, of_columns: bool) -> bool:
     """Warn of a model that predicts one other class for nearly all rows of a label, in a permutation of the classes.
 
-    Return whether it warned.
+    Return whether it warned. If `of_columns`, labels are numbered by the columns of the scores, without names.
     """
     known, n_rows = np.unique(label, return_counts=True)
     counts = np.array([np.bincount(predicted[label == k], minlength=len(classes)) for k in known])
@@ -465,10 +469,14 @@ def _warn_of_other_order(predicted: np.ndarray, label: np.ndarray, classes: np.n
     found = bool(sure and np.array_equal(np.sort(best), known) and np.any(best != known))
     if found:
         names = classes.tolist()
+        remedy = "Use the labels of its training."
+        if of_columns and len(known) == len(names) <= _NAMED:
+            order = [names[k] for k in np.argsort(best)]
+            remedy = f"Number them by its columns: y = [{order!r}.index(label) for label in y]."
         pairs = ", ".join(f"{names[k]!r} as {names[i]!r}" for k, i in zip(known, best, strict=True) if i != k)
         warn(
             f"Before training, the model predicts rows with the label {pairs:.200}. If it was trained on these "
-            "classes, y names them in another order. Use the labels of its training."
+            f"classes, y names them in another order. {remedy}"
         )
     return found
 

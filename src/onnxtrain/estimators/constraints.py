@@ -137,7 +137,7 @@ def _check_words(wanted: Any) -> None:
         if not isinstance(word, str):
             raise ParameterError(
                 f"weights_to_train must contain names, patterns or steps, got {word!r:.80}. For example, pass "
-                "[w.name for w in trainable_weights(model)]."
+                "[w.name for w in trainable_weights(model)]; for the last layer, weights_to_train='head'."
             )
 
 
@@ -179,6 +179,8 @@ def _unquoted(name: str, value: object) -> str:
     allowed, text = {**PARAMETERS, **_OF_LORA}[name], str(value).removesuffix(".0")
     if isinstance(value, (float, str)) and text.isdecimal() and _example_of(allowed) in (0, 1):
         return f"Pass the integer, {name}={text}."
+    if isinstance(value, float) and _example_of(allowed) == 1:
+        return "Pass an integer; in a random search, scipy.stats.randint(1, 100) draws them."
     takes_text = dict in allowed or str in allowed or (value == "None" and None not in allowed)
     return "" if takes_text else unquoted(value).strip()
 

@@ -175,7 +175,8 @@ _REMEDIES = {
     "got scalar array": "\nPass an array or a frame; for a dictionary of columns, pandas.DataFrame(X).",
     _NO_VOCABULARY: ". The vectorizer drops words of one letter; token_pattern=r'(?u)\\b\\w+\\b' keeps them.",
     "Expected unique column names": "\nRename the columns, or drop repeated ones: X.loc[:, ~X.columns.duplicated()].",
-    "yet now missing": "Rename the columns to those of fit, model.feature_names_in_, and add the missing ones.",
+    "yet now missing": "Rename the columns to those of fit, model.feature_names_in_, and add the missing ones. "
+    "After pandas.get_dummies, X.reindex(columns=model.feature_names_in_, fill_value=0) does both.",
     "Feature names unseen": "Select the columns of fit: X[model.feature_names_in_].",
     "sample_weight contains": " Set the weight of a row to 0 to leave it out.",
     "passed to `sample_weight`": " Set the weight of a row to 0 to leave it out.",

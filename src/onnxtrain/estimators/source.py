@@ -383,6 +383,8 @@ def _remedy(model: Any, X: Any, kind: str) -> str:
         return " Pass one of them. A file and its external data are one model, given by the path of the .onnx file."
     if isinstance(model, (list, tuple)):
         return " Combine steps into an estimator with sklearn.pipeline.Pipeline or make_pipeline."
+    if inspect.ismethod(model):
+        return f" Pass the {type(model.__self__).__name__} itself, without .{model.__name__}."
     if hasattr(model, "shape"):  # rows; networks of Keras and transformers have a dtype, too
         return f" Pass rows to fit: OrtGradient{kind}().fit(X, y)."
     if hasattr(model, "model_proto"):  # an ONNXProgram of PyTorch

@@ -531,9 +531,11 @@ def average_states(
     given = list(states) if isinstance(states, Iterable) else [states]
     if isinstance(states, Mapping) or not all(isinstance(state, Mapping) for state in given):
         other = states if isinstance(states, Mapping) else next(s for s in given if not isinstance(s, Mapping))
+        remedy = " Average their weights: a.weights_.update(average_states([a.weights_, b.weights_]))."
         raise DataError(
             "states must be a list of states, each a mapping of str to array, as in average_states([a, b]), got "
             f"{'a single' if other is states else 'an entry of type'} {type(other).__name__}."
+            + (remedy if hasattr(other, "weights_") else "")
         )
     found = [{name: np.asarray(x) for name, x in state.items()} for state in given]
     for i, name, x in ((i, name, x) for i, state in enumerate(found) for name, x in state.items()):
