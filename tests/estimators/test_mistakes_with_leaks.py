@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import onnx.parser
 import pandas as pd
 import pytest
 from skl2onnx import to_onnx
 from sklearn.base import clone
-from sklearn.compose import make_column_transformer
+from sklearn.compose import TransformedTargetRegressor, make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.impute import SimpleImputer
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import (
@@ -30,6 +33,7 @@ from sklearn.linear_model import (
     TweedieRegressor,
 )
 from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 from sklearn.svm import SVC, LinearSVC
@@ -427,3 +431,26 @@ def test_the_loss_of_boosted_trees_is_named():
         R(trees, max_iter=1).fit(X, y)
     R(trees, loss="quantile", loss_params={"q": 0.9}, max_iter=1).fit(X, y)
     R(catboost.CatBoostRegressor(**CATBOOST).fit(X, y), max_iter=1).fit(X, y)
+
+
+def test_a_fit_that_tol_ended_above_the_variance_of_y_is_warned_of():
+    returns = 0.01 * STANDARD_Y  # as daily ones
+    network = R(MLPRegressor(hidden_layer_sizes=(20,)), init="random", random_state=0)
+    weights = np.linspace(1, 2, len(X))
+    for rest in ((returns,), (returns, weights), (np.c_[returns, returns],)):
+        with pytest.warns(
+            ConvergenceWarning,
+            match=r"but that of the mean of y is .* TransformedTargetRegressor\(model, transformer=StandardScaler\(\)\)",
+        ):
+            clone(network).set_params(tol=1e-3).fit(STANDARD_X, *rest)
+    scaled = TransformedTargetRegressor(network.set_params(max_iter=400), transformer=StandardScaler())
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
+        assert scaled.fit(STANDARD_X, returns).score(STANDARD_X, returns) > 0.5
+
+
+def test_a_fit_that_is_no_better_than_the_mean_of_y_is_not_warned_of():  # filterwarnings = error
+    noise = np.random.default_rng(0).normal(size=len(X))
+    R(random_state=0).fit(STANDARD_X, noise)
+    network = R(MLPRegressor(hidden_layer_sizes=(20,)), max_iter=5, random_state=0)
+    network.fit(STANDARD_X, 0.01 * STANDARD_Y)
+    GridSearchCV(network.set_params(max_iter=100), {"learning_rate": [1e-3]}, cv=2).fit(STANDARD_X, 0.01 * STANDARD_Y)

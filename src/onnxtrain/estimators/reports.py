@@ -16,6 +16,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from onnxtrain.errors import ParameterError, warn
 from onnxtrain.estimators.protocols import ArrayLike
+from onnxtrain.training.data import TrainingData
 from onnxtrain.training.parts import PartedData
 from onnxtrain.training.state import EpochInfo, Listener, TrainingState, last_fall
 from onnxtrain.training.train import Fit, Outcome
@@ -33,6 +34,9 @@ _SMALL_RATE, _RESOLUTION = 1e-6, 1e-7
 
 #: The number of epochs in which a loss should converge from any initial weights; the default, as in scikit-learn.
 _MANY_EPOCHS = 200
+
+#: The least multiple of the variance of y that is a worse loss than that of a constant, beyond the noise of batches.
+_WORSE = 1.5
 
 
 def _check_callback(callback: object) -> None:
@@ -296,6 +300,38 @@ def warn_of(outcome: Outcome, fit: Fit, estimator: OrtGradientEstimator) -> None
             f"{estimator.n_iter_no_change} epochs. Raise max_iter{other}, or scale the data."
         )
         warn(message, ConvergenceWarning)
+    elif rise is None and estimator.loss == "squared_error" and not is_part_of_more() and _has_ended(fit, estimator):
+        _warn_above_variance(fit)
+
+
+def _has_ended(fit: Fit, estimator: OrtGradientEstimator) -> bool:
+    """Whether `tol` ended a fit without penalties, or max_iter one whose length was not intended."""
+    state = fit.state
+    if estimator.l1 or estimator.l2 or estimator.penalty or fit.settings.optimizer is None:
+        return False
+    return state.bad_epochs > fit.settings.n_iter_no_change if state.stopped else not _is_planned(fit, estimator)
+
+
+def _warn_above_variance(fit: Fit) -> None:
+    """Warn of a squared error above that of a constant, at which `tol` ends a fit to small targets."""
+    loss, variance = fit.state.loss_curve[-1], _variance(fit)
+    if loss > _WORSE * variance > 0:
+        message = (
+            f"The loss is {loss:.3g} at the end, but that of the mean of y is {variance:.3g}. Scale y: "
+            "TransformedTargetRegressor(model, transformer=StandardScaler())."
+        )
+        warn(message, ConvergenceWarning)
+
+
+def _variance(fit: Fit) -> float:
+    """Return the weighted variance of the targets, summed over the outputs; 0 for rows in parts."""
+    data = fit.data
+    if not isinstance(data, TrainingData) or data.label.ndim != 2:
+        return 0.0
+    rows = data.rows
+    y, weight = data.label[rows].astype(np.float64), None if data.weight is None else data.weight[rows, 0]
+    residual = y - np.average(y, axis=0, weights=weight)
+    return float(np.average(residual**2, axis=0, weights=weight).sum())
 
 
 def _several(state: TrainingState) -> bool:
@@ -331,14 +367,17 @@ def _kept(state: TrainingState) -> str:
 
 
 def _missed_fall(fit: Fit, estimator: OrtGradientEstimator) -> float:
-    """Return how fast the loss was still falling when max_iter ended a fit; 0 if the length was intended.
-
-    The length of a fine-tuning of few epochs is intended, and so is that of a fit whose learning rate schedule has a
-    length.
-    """
-    is_short = estimator.init != "random" and estimator.max_iter < _MANY_EPOCHS
-    is_planned = fit.settings.optimizer is not None and fit.settings.schedule.has_length
-    if fit.state.stopped or is_short or is_planned:
+    """Return how fast the loss was still falling when max_iter ended a fit; 0 if the length was intended."""
+    if fit.state.stopped or _is_planned(fit, estimator):
         return 0.0
     fall = last_fall(fit.state, estimator.n_iter_no_change)
     return fall if fall > estimator.tol else 0.0
+
+
+def _is_planned(fit: Fit, estimator: OrtGradientEstimator) -> bool:
+    """Whether the length of a fit was intended.
+
+    It is in a fine-tuning of few epochs, and in a fit whose learning rate schedule has a length.
+    """
+    is_short = estimator.init != "random" and estimator.max_iter < _MANY_EPOCHS
+    return is_short or (fit.settings.optimizer is not None and fit.settings.schedule.has_length)
