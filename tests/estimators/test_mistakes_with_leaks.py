@@ -454,3 +454,24 @@ def test_a_fit_that_is_no_better_than_the_mean_of_y_is_not_warned_of():  # filte
     network = R(MLPRegressor(hidden_layer_sizes=(20,)), max_iter=5, random_state=0)
     network.fit(STANDARD_X, 0.01 * STANDARD_Y)
     GridSearchCV(network.set_params(max_iter=100), {"learning_rate": [1e-3]}, cv=2).fit(STANDARD_X, 0.01 * STANDARD_Y)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [None, Ridge(), make_pipeline("passthrough", StandardScaler(), Ridge()), make_pipeline(SimpleImputer(), Ridge())],
+)
+def test_an_estimator_that_fit_fitted_on_a_frame_has_its_names(model):  # filterwarnings = error
+    tuned = R(model, max_iter=1).fit(FLATS, PRICE)
+    inner = tuned.to_sklearn()
+    np.testing.assert_allclose(inner.predict(FLATS), tuned.predict(FLATS), rtol=1e-5)
+    steps = [step for step in getattr(inner, "named_steps", {"": inner}).values() if step != "passthrough"]
+    assert steps[0].feature_names_in_.tolist() == ["area", "rooms"]
+    with pytest.raises(ValueError, match="The feature names should match"):
+        inner.predict(FLATS.rename(columns={"area": "size"}))
+
+
+@pytest.mark.parametrize("rows", [FLATS.to_numpy(), FLATS], ids=["array", "frame"])
+def test_an_estimator_that_was_fitted_before_keeps_its_names(rows):
+    fitted = make_pipeline(StandardScaler(), Ridge()).fit(rows, PRICE)
+    named = hasattr(fitted, "feature_names_in_")
+    assert hasattr(R(fitted, max_iter=1).fit(FLATS, PRICE).to_sklearn(), "feature_names_in_") is named

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
+import numpy as np
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.arguments import names_its_arguments
@@ -13,7 +15,7 @@ from onnxtrain.attributes import Named
 from onnxtrain.errors import ArgumentTypeError, ParameterError, check_path
 from onnxtrain.estimators import deferred
 from onnxtrain.estimators.base import OrtGradientEstimator
-from onnxtrain.estimators.protocols import ArrayLike
+from onnxtrain.estimators.protocols import ArrayLike, is_fitted
 from onnxtrain.registry import did_you_mean
 
 if TYPE_CHECKING:
@@ -110,7 +112,10 @@ class ExportableEstimator(OrtGradientEstimator):
         >>> tuned.to_sklearn(), tuned.to_sklearn().coef_.round(3).tolist()
         (LinearRegression(), [2.0])
         """
-        return self._model.to_sklearn()
+        model = self._model.to_sklearn()
+        if self._model.form.front is None and (self.estimator is None or not is_fitted(self.estimator)):
+            _name_columns(model, vars(self).get("feature_names_in_"))
+        return model
 
     @names_its_arguments
     def export_training_step(self, folder: str | os.PathLike, *, target: str = "cpu") -> None:
@@ -324,3 +329,18 @@ class ExportableEstimator(OrtGradientEstimator):
         ['Scaler']
         """
         return deferred.custom.converter_of(self)
+
+
+def _name_columns(model: Any, names: np.ndarray | None) -> None:
+    """Give an estimator, which `fit` fitted on the values of a frame, the names of its columns.
+
+    They are those of the first step of a pipeline. An estimator around others would pass the frame on to them.
+    """
+    while isinstance(model, Pipeline):
+        model = next(step for _, step in model.steps if step not in ("passthrough", None))
+    if names is None or getattr(model, "n_features_in_", None) != len(names):
+        return
+    if type(model).__module__.startswith("sklearn.") and not any(
+        hasattr(p, "fit") for p in model.get_params().values()
+    ):
+        model.feature_names_in_ = names
