@@ -11,7 +11,6 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from onnxtrain import graph
 from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.attributes import NamesItsAttributes, NamesItsConstructors
 from onnxtrain.errors import ArgumentTypeError, DependencyError, ParameterError, printable
@@ -384,7 +383,9 @@ class LiveLossCurve:
         if path is not None and not isinstance(path, (str, os.PathLike)):
             raise ParameterError(f"path must be the path of a picture, for example 'loss.png', got {path!r:.80}.")
         if path is not None and not os.path.isdir(os.path.dirname(os.path.abspath(path))):
-            raise ParameterError(f"The folder of the picture does not exist.{graph.in_folder(path)}")
+            from onnxtrain.graph import in_folder  # imports onnx, which the classes of this module do not need
+
+            raise ParameterError(f"The folder of the picture does not exist.{in_folder(path)}")
         self.path, self.every, self.rate = path, every, rate
         self.loss: list[float] = []
         self.validation_loss: list[float] = []

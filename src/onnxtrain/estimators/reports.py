@@ -309,6 +309,9 @@ def _has_ended(fit: Fit, estimator: OrtGradientEstimator) -> bool:
     state = fit.state
     if estimator.l1 or estimator.l2 or estimator.penalty or fit.settings.optimizer is None:
         return False
+    # with a validation set the best epoch is kept, and a fit of few epochs is short on purpose
+    if state.validated or state.epoch - state.first_epoch <= fit.settings.n_iter_no_change:
+        return False
     return state.bad_epochs > fit.settings.n_iter_no_change if state.stopped else not _is_planned(fit, estimator)
 
 
