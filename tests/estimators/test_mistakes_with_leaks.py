@@ -475,3 +475,10 @@ def test_an_estimator_that_was_fitted_before_keeps_its_names(rows):
     fitted = make_pipeline(StandardScaler(), Ridge()).fit(rows, PRICE)
     named = hasattr(fitted, "feature_names_in_")
     assert hasattr(R(fitted, max_iter=1).fit(FLATS, PRICE).to_sklearn(), "feature_names_in_") is named
+
+
+def test_steps_that_pass_frames_on_predict_the_rows_of_fit():
+    steps = make_pipeline(StandardScaler(), Ridge()).set_output(transform="pandas")
+    tuned = R(steps, max_iter=1).fit(FLATS, PRICE)
+    with warnings.catch_warnings(action="ignore"):  # scikit-learn's about names
+        np.testing.assert_allclose(tuned.to_sklearn().predict(FLATS), tuned.predict(FLATS), rtol=1e-5)

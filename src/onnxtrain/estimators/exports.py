@@ -334,10 +334,13 @@ class ExportableEstimator(OrtGradientEstimator):
 def _name_columns(model: Any, names: np.ndarray | None) -> None:
     """Give an estimator, which `fit` fitted on the values of a frame, the names of its columns.
 
-    They are those of the first step of a pipeline. An estimator around others would pass the frame on to them.
+    They are those of the first step of a pipeline. With ``set_output(transform="pandas")`` later steps know names that
+    are made of it, and an estimator around others would pass the frame on to them.
     """
     while isinstance(model, Pipeline):
-        model = next(step for _, step in model.steps if step not in ("passthrough", None))
+        model, *later = [step for _, step in model.steps if step not in ("passthrough", None)]
+        if any(hasattr(step, "feature_names_in_") for step in later):
+            return
     if names is None or getattr(model, "n_features_in_", None) != len(names):
         return
     if type(model).__module__.startswith("sklearn.") and not any(
