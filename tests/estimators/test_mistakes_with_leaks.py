@@ -453,6 +453,8 @@ def test_a_fit_that_is_no_better_than_the_mean_of_y_is_not_warned_of():  # filte
     R(random_state=0).fit(STANDARD_X, noise)
     network = R(MLPRegressor(hidden_layer_sizes=(20,)), max_iter=5, random_state=0)
     network.fit(STANDARD_X, 0.01 * STANDARD_Y)
+    clone(network).set_params(max_iter=0, init="random").fit(STANDARD_X, STANDARD_Y)
+    clone(network).set_params(max_iter=8, init="random").fit(X, y)
     GridSearchCV(network.set_params(max_iter=100), {"learning_rate": [1e-3]}, cv=2).fit(STANDARD_X, 0.01 * STANDARD_Y)
 
 

@@ -305,14 +305,16 @@ def warn_of(outcome: Outcome, fit: Fit, estimator: OrtGradientEstimator) -> None
 
 
 def _has_ended(fit: Fit, estimator: OrtGradientEstimator) -> bool:
-    """Whether `tol` ended a fit without penalties, or max_iter one whose length was not intended."""
-    state = fit.state
-    if estimator.l1 or estimator.l2 or estimator.penalty or fit.settings.optimizer is None:
+    """Whether `tol` ended a fit, or max_iter a long one whose length was not intended.
+
+    Of a fit with penalties the loss is another, and a validation set may have better weights than the last ones.
+    """
+    state, n_epochs = fit.state, fit.state.epoch - fit.state.first_epoch
+    if estimator.l1 or estimator.l2 or estimator.penalty or state.validated or fit.settings.optimizer is None:
         return False
-    # with a validation set the best epoch is kept, and a fit of few epochs is short on purpose
-    if state.validated or state.epoch - state.first_epoch <= fit.settings.n_iter_no_change:
-        return False
-    return state.bad_epochs > fit.settings.n_iter_no_change if state.stopped else not _is_planned(fit, estimator)
+    if state.stopped:
+        return state.bad_epochs > fit.settings.n_iter_no_change
+    return n_epochs >= _MANY_EPOCHS and not _is_planned(fit, estimator)
 
 
 def _warn_above_variance(fit: Fit) -> None:
