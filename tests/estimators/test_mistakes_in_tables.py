@@ -16,7 +16,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 from sklearn.utils.fixes import parse_version
 
-from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain import Inputs, OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import ArgumentTypeError, ConversionError, DataError
 from onnxtrain.rows import from_zarr
 
@@ -72,6 +72,82 @@ def test_dates_in_rows_to_predict_are_no_numbers():
     model = line().fit(pl.DataFrame({"area": RENT, "since": RENT}), RENT)
     with pytest.raises(ArgumentTypeError, match=re.escape("for example X['since'].dt.epoch('d'), or leave it out.")):
         model.predict(pl.DataFrame({"area": RENT, "since": list(DAYS)}))
+
+
+#: Columns of dates and durations, by the name of their form.
+DATES = {
+    "dates": DAYS,
+    "durations": DAYS - DAYS[0],
+    "with a time zone": DAYS.tz_localize("Europe/Berlin"),
+    "objects": DAYS.date,
+    "of pyarrow": pd.Series(DAYS).astype("timestamp[ns][pyarrow]"),
+    "missing first": DAYS.where(DAYS[0] < DAYS),
+}
+
+
+def columns_beside_texts():
+    return make_column_transformer((OneHotEncoder(), ["town"]), remainder="passthrough")
+
+
+@pytest.mark.parametrize("dates", DATES.values(), ids=DATES)
+@pytest.mark.parametrize("names", [["area", "since", "town"], ["since"]], ids=["beside texts", "alone"])
+@pytest.mark.parametrize("dtype", [int, float])
+def test_dates_are_no_numbers_where_fit_got_numbers(dates, names, dtype):
+    """numpy casts them to nanoseconds, and predictions were 1e14."""
+    X = TABLE.assign(since=(DAYS - DAYS[0]).days.astype(dtype))[names]
+    model = make_pipeline(columns_beside_texts(), LinearRegression()) if "town" in X else LinearRegression()
+    tuned = OrtGradientRegressor(model, max_iter=1).fit(X, RENT)
+    raw = X.assign(since=dates)
+    again = OrtGradientRegressor(model, max_iter=1)
+    message = "X contains dates or durations in 'since', but the model takes numbers"
+    for call in (
+        lambda: tuned.predict(raw),
+        lambda: tuned.predict(pl.from_pandas(raw)),
+        lambda: tuned.score(raw, RENT),
+        lambda: tuned.losses(raw, RENT),
+        lambda: tuned.embed(raw, "variable"),
+        lambda: tuned.partial_fit(raw, RENT),
+        lambda: again.fit(X, RENT, X_val=raw, y_val=RENT),
+    ):
+        with pytest.raises(ArgumentTypeError, match=message) as e:
+            call()
+    code = re.search(r"for example (.*), or leave it out", str(e.value))[1]
+    assert np.isfinite(tuned.predict(raw.assign(since=eval(code, {"X": raw, "pandas": pd})).ffill().bfill())).all()
+
+
+@pytest.mark.filterwarnings("ignore:no explicit representation of timezones")
+@pytest.mark.parametrize("dates", DATES.values(), ids=DATES)
+def test_dates_are_no_numbers_of_a_file(dates):
+    X = TABLE.assign(since=(DAYS - DAYS[0]).days.astype(float))
+    model = make_pipeline(columns_beside_texts(), LinearRegression())
+    onx = OrtGradientRegressor(model, max_iter=1).fit(X, RENT).get_trained_onnx()
+    tuned = OrtGradientRegressor(onx, max_iter=1).fit(X, RENT)
+    raw = X.assign(since=dates)
+    by_name = {name: np.asarray(raw[name]) for name in raw}
+    for call in (
+        lambda: tuned.predict(raw),
+        lambda: tuned.predict(by_name),
+        lambda: tuned.predict(Inputs(**by_name)),
+        lambda: tuned.fit(by_name, RENT),
+    ):
+        with pytest.raises(DataError, match=r"X\['since'\] contains dates or durations") as e:
+            call()
+    code = re.search(r"for example (.*)\.$", str(e.value))[1]
+    numbers = {**by_name, "since": np.nan_to_num(eval(code, {"X": raw, "numpy": np}))}
+    assert np.isfinite(tuned.predict(numbers)).all()
+
+
+def test_dates_where_the_estimator_was_fitted_on_numbers():
+    model = make_pipeline(columns_beside_texts(), LinearRegression()).fit(TABLE.assign(since=RENT), RENT)
+    with pytest.raises(ArgumentTypeError, match="^X contains dates or durations in 'since', but the model"):
+        OrtGradientRegressor(model).fit(TABLE.assign(since=DAYS), RENT)
+
+
+def test_the_fraction_of_a_decimal_is_not_cut_off():
+    model = make_pipeline(columns_beside_texts(), LinearRegression())
+    tuned = OrtGradientRegressor(model, max_iter=1).fit(TABLE.assign(since=np.arange(20)), RENT)
+    with pytest.raises(DataError, match=r"The column 'since' must contain int64 values, got 1\.5 in row 0"):
+        tuned.predict(TABLE.assign(since=[Decimal("1.5")] * 20))
 
 
 @pytest.mark.parametrize(

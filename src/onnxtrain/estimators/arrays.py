@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
-from numbers import Real
+from datetime import date, timedelta
+from numbers import Number, Real
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -227,7 +228,7 @@ def cast(values: Any, dtype: np.dtype, name: str) -> Any:
     Raises
     ------
     DataError
-        A value is not an integer, is too large for the type, or is not a number.
+        A value is not an integer, is too large for the type, or is not a number; dates and durations are none.
     """
     if values.dtype == dtype:
         return values
@@ -241,6 +242,7 @@ def cast(values: Any, dtype: np.dtype, name: str) -> Any:
             remedy = _AS_MISSING if values.dtype.kind == "f" and np.isnan(values).all() else _AS_STRINGS
             raise DataError(f"{name} must contain strings, but has dtype {values.dtype}. {remedy.format(name)}")
         return values.astype(object)
+    _check_no_dates(values, name)
     if values.dtype.kind not in "fiub":
         return cast(_numbers(values, dtype, name), dtype, name)
     exact = dtype.kind == "f" or np.can_cast(values.dtype, dtype, "safe")
@@ -275,11 +277,29 @@ def check_texts(values: np.ndarray, name: str) -> None:
         )
 
 
+def _check_no_dates(values: Any, name: str) -> None:
+    """Raise a DataError for dates or durations, which numpy casts to the units since 1970, such as nanoseconds."""
+    kind = values.dtype.kind
+    if kind == "O":
+        of_time = (date, timedelta, np.datetime64, np.timedelta64)
+        first = next((value for value in values.ravel() if isinstance(value, of_time) and value == value), None)
+        kind = "m" if isinstance(first, (timedelta, np.timedelta64)) else "M" if first is not None else kind
+    if kind in ("m", "M"):
+        column = name.partition("The column ")[2]
+        unit = "timedelta64[s]" if kind == "m" else "datetime64[D]"
+        raise DataError(
+            f"{name} contains dates or durations, but the model takes numbers. Convert them to those that it was "
+            f"trained on, for example numpy.asarray({f'X[{column}]' if column else name}, '{unit}').astype(float)."
+        )
+
+
 def _numbers(values: np.ndarray, dtype: np.dtype, name: str) -> np.ndarray:
     """Return an array of objects or strings as an array of a numeric type."""
     try:
         array = np.array(values.tolist()) if values.dtype == object else values
-        return array if array.dtype.kind in "fiub" else values.astype(np.float64 if dtype.kind == "f" else np.int64)
+        # int() would cut off the fraction of a Decimal
+        as_floats = dtype.kind == "f" or all(isinstance(value, Number) for value in values.ravel())
+        return array if array.dtype.kind in "fiub" else values.astype(np.float64 if as_floats else np.int64)
     except (TypeError, ValueError) as e:
         if (first := next(iter(values.ravel()), None)) and isinstance(first, bytes):
             raise DataError(of_bytes(first, name)) from e

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from onnxtrain.convert.columns import object_columns
-from onnxtrain.errors import DataError
+from onnxtrain.convert.columns import date_columns, object_columns
+from onnxtrain.errors import ArgumentTypeError, DataError
 from onnxtrain.estimators.arrays import ATTENTION_MASKS, cast, check_mask, check_texts
 from onnxtrain.estimators.protocols import Features, is_frame
-from onnxtrain.estimators.remedies import as_data_error
+from onnxtrain.estimators.remedies import as_data_error, of_columns
 from onnxtrain.estimators.row_shapes import check_features
 
 
@@ -25,6 +25,8 @@ def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[s
     ------
     DataError
         An input has no column with its name.
+    ArgumentTypeError
+        A numeric input has a column of dates.
     """
     names = list(X) if isinstance(X, Mapping) else [str(name) for name in getattr(X, "columns", ())]
     if len(inputs) == 1 and not isinstance(X, Mapping) and not set(inputs) & set(names):
@@ -37,6 +39,7 @@ def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[s
             f"X must be a DataFrame with the columns {', '.join(inputs)}, the inputs of the model, got "
             f"{type(X).__name__}. Pass pandas.DataFrame(X, columns={list(inputs)!r:.200}), with types as in fit."
         )
+    _check_no_dates(X, inputs)
     feeds: dict[str, np.ndarray] = {}
     refused: dict[str, DataError] = {}
     for name, dtype in inputs.items():
@@ -103,6 +106,16 @@ def _as_matrix(X: npt.ArrayLike, dtype: np.dtype, shape: tuple) -> np.ndarray:
     rows = np.ascontiguousarray(np.asarray(found), dtype=dtype)
     check_features(rows, shape, "the model takes")
     return rows
+
+
+def _check_no_dates(X: Any, inputs: Mapping[str, np.dtype]) -> None:
+    """Raise an ArgumentTypeError for columns of dates that the model takes as numbers: numpy takes nanoseconds."""
+    if not is_frame(X):
+        return
+    numeric = {name for name, dtype in inputs.items() if dtype.kind not in "OSU"}
+    columns = X[[name for name, kind in X.dtypes.items() if kind.kind not in "fiub" and str(name) in numeric]]
+    if date_columns(columns):
+        raise ArgumentTypeError(of_columns(columns))
 
 
 def _as_fitted(name: str, column: np.ndarray, dtype: np.dtype) -> np.ndarray:

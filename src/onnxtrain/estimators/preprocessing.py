@@ -92,7 +92,7 @@ class PreprocessedForm(InputForm):
         """Return the columns of the trained part, and targets with as many rows."""
         if not reset and is_frame(X) and self.division is not None and hasattr(estimator, "feature_names_in_"):
             X = in_order(X, estimator.feature_names_in_, self.division.whole)
-        with as_data_error():
+        with as_data_error(X):
             if y is not None:
                 check_lengths(X, y)
             _check_names(estimator, X, reset=reset)
