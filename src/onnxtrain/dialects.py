@@ -18,7 +18,10 @@ _POLARS = {
         r"array alone: numpy.array(\2.to_list())"
     ),
     rf"pandas\.to_datetime\({_COLUMN}\)": r"\1.str.to_datetime()",
+    rf"{_COLUMN}\.map\(str\)": r"\1.cast(str)",
     r"(?<=': )object(?=[,}])": "str",
+    r"(?<=': )'float32'(?=[,}])": "polars.Float32",
+    r"X\.astype\(numpy\.float32\)": "X.cast(polars.Float32)",
     r"\.astype\((\{|float|str)": r".cast(\1",
     r"\.str\.replace\(('[^']*'), '', regex=True\)": r".str.replace_all(\1, '')",
     r"X\.fillna\(\{('[^']*'): ([^}]*)\}\)": r"X.with_columns(X[\1].fill_null(\2))",

@@ -1240,7 +1240,7 @@ FURTHER_CALLS = [
         ),
         ExportError,
         "scikit-learn runs 'columntransformer', which ONNX does not run identically (Missing values in the integer or "
-        "boolean columns km: ONNX has them only for floats. Use X.astype({'km': float}) in fit and in predict.",
+        "boolean columns km: ONNX has them only for floats. Use X.astype({'km': float}) in fit and in predict)",
     ),
     (
         lambda _: (
@@ -1249,7 +1249,7 @@ FURTHER_CALLS = [
             .get_trained_onnx()
         ),
         ExportError,
-        "ONNX has no missing strings. Leave the imputer out, because OneHotEncoder has a column for missing",
+        "ONNX has no missing strings. Leave the imputer out, and pass X.fillna({'make': ",
     ),
     (
         lambda _: R(make_pipeline(FunctionTransformer(np.tanh), Ridge()), max_iter=1).fit(X, y).get_trained_onnx(),
@@ -3415,7 +3415,7 @@ FIFTH_HOUR = [
     (
         lambda _: R(WITH_TOWNS, max_iter=0).fit(WHOLE, RENT).predict(TABLE.assign(area=RENT + 0.5)[["town", "area"]]),
         DataError,
-        "rounded or clipped. To cut off the fractions, pass X.astype({'area': 'int64'}). It contained integers in fit.",
+        "rounded or clipped. To cut off the fractions, pass X.astype({'area': 'int64'}). It contained integers or booleans in fit.",
     ),
     (
         lambda _: C(TEXTS, weights_to_train="tfidfvectorizer").fit(WORDS, TABLE.town),

@@ -13,11 +13,18 @@ from sklearn.compose import make_column_transformer
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    OneHotEncoder,
+    OrdinalEncoder,
+    QuantileTransformer,
+    StandardScaler,
+)
+from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils.fixes import parse_version
 
 from onnxtrain import Inputs, OrtGradientClassifier, OrtGradientRegressor
-from onnxtrain.errors import ArgumentTypeError, ConversionError, DataError
+from onnxtrain.errors import ArgumentTypeError, ConversionError, DataError, ExportError
 from onnxtrain.rows import from_zarr
 
 DAYS = pd.date_range("2020-01-01", periods=20)
@@ -318,3 +325,167 @@ def test_missing_strings_of_pandas_become_nan(step):
     assert str(e.value).endswith(f"Replace it by NaN: {code}.")
     filled = eval(code, {"X": X, "numpy": np})
     assert tuned.fit(filled, RENT).predict(filled).shape == (20,)
+
+
+BIKES = pd.DataFrame(
+    {
+        "brand": ["Cube", "Trek", np.nan, "Koga"] * 5,
+        "kind": ["city", "road"] * 10,
+        "sold": [True, np.nan] * 10,
+        "weight": np.linspace(8.1, 20.3, 20),
+        "first": DAYS,
+    }
+).astype({"sold": object})
+
+
+def of_bikes(*steps, before=()):
+    encoded = (OneHotEncoder(handle_unknown="ignore", sparse_output=False), ["kind"])
+    return make_pipeline(*before, make_column_transformer(encoded, *steps), LinearRegression())
+
+
+def why_not_exported(model, X):
+    """Return the message of a whole export, which names the reason why scikit-learn runs the first steps."""
+    tuned = OrtGradientRegressor(model, max_iter=1).fit(X, RENT)
+    with pytest.raises(ExportError) as e:
+        tuned.get_trained_onnx()
+    return str(e.value)
+
+
+def is_exported(model, X):
+    tuned = OrtGradientRegressor(model, max_iter=1).fit(X, RENT)
+    tuned.get_trained_onnx()
+    np.testing.assert_allclose(tuned.predict(X), tuned.to_sklearn().predict(X), rtol=1e-4, atol=1e-4)
+    return True
+
+
+def test_the_date_that_a_scaler_takes_is_named():
+    message = why_not_exported(of_bikes((StandardScaler(), ["first"])), BIKES)
+    assert "standardscaler takes numeric columns, but X has dates or durations in 'first'. Convert such" in message
+    code = re.search(r"for example with (.*), or leave", message)[1]
+    assert is_exported(
+        of_bikes((StandardScaler(), ["first"])), BIKES.assign(first=eval(code, {"X": BIKES, "pandas": pd}))
+    )
+
+
+def test_the_texts_that_a_scaler_takes_are_named():
+    X = BIKES.assign(gears=["3", "21"] * 10)
+    model = of_bikes((StandardScaler(), ["gears"]))
+    message = why_not_exported(model, X)
+    assert "takes numeric columns, but X has strings or categories in 'gears'. Put" in message
+    assert is_exported(model, eval(re.search(r"strings with (.*?\}\))", message)[1], {"X": X}))
+
+
+@pytest.mark.parametrize("strategy", ["mean", "most_frequent"])
+def test_missing_booleans_are_no_missing_strings(strategy):
+    if strategy == "mean" and parse_version(sklearn.__version__) < parse_version("1.3"):
+        pytest.skip("refuses objects")
+    model = of_bikes((SimpleImputer(strategy=strategy), ["sold"]))
+    message = why_not_exported(model, BIKES)
+    assert "'sold' has True, False and missing values as objects. Pass X.astype({'sold': float}) to fit" in message
+    assert is_exported(model, BIKES.astype({"sold": float}))
+
+
+@pytest.mark.parametrize(
+    "encoder", [OneHotEncoder(), OrdinalEncoder(handle_unknown="use_encoded_value", unknown_value=-1)]
+)
+@pytest.mark.parametrize("dates", [DAYS, DAYS - DAYS[0], DAYS.date], ids=["dates", "durations", "objects"])
+def test_an_encoder_of_dates_is_not_blamed(encoder, dates):
+    X = BIKES.assign(first=dates)
+    message = why_not_exported(of_bikes((encoder, ["first", "kind"])), X)
+    assert "encodes dates or durations in 'first', which ONNX does not have. Convert them to strings in fit" in message
+    code = re.search(r"for example (X\S+?\.map\(str\))", message)[1]
+    assert is_exported(of_bikes((encoder, ["first"])), X.assign(first=eval(code, {"X": X})))
+
+
+@pytest.mark.parametrize("strategy", ["most_frequent", "constant"])
+def test_the_imputer_of_strings_is_left_out(strategy):
+    imputer = SimpleImputer(strategy=strategy, **({"fill_value": "none"} if strategy == "constant" else {}))
+    encoder = OneHotEncoder(handle_unknown="ignore")
+    message = why_not_exported(of_bikes((make_pipeline(imputer, encoder), ["brand"])), BIKES)
+    code = re.search(r"ONNX has no missing strings. Leave the imputer out, and pass (X.fillna\(.*?\)) to fit", message)[
+        1
+    ]
+    assert code == f"X.fillna({{'brand': {'none' if strategy == 'constant' else 'Cube'!r}}})"
+    assert is_exported(of_bikes((encoder, ["brand"])), eval(code, {"X": BIKES}))
+
+
+def test_a_function_in_front_of_columns_with_names():
+    since = FunctionTransformer(lambda X: X.assign(first=(X["first"] - DAYS[0]).dt.days))
+    model = of_bikes((StandardScaler(), ["first"]), before=[since]).fit(BIKES, RENT)
+    message = why_not_exported(model, BIKES)
+    assert "its ColumnTransformer selects columns by name, but in a graph the results of the step before" in message
+    assert "Pass pipeline[1:], and pipeline[:1].transform(X) in place of X, to fit and predict)" in message
+    assert "RuntimeError" not in message
+    assert is_exported(model[1:], model[:1].transform(BIKES))
+
+
+@pytest.mark.parametrize(
+    "columns, words, how",
+    [
+        (["brand", "kind"], "that both drops categories and groups infrequent ones. Leave out drop", {"drop": None}),
+        (["brand", "kind"], "Leave out drop, or min_frequency and max_categories", {"min_frequency": None}),
+        (["brand"], "only in an encoder of several columns. Leave out min_frequency", {"min_frequency": None}),
+    ],
+    ids=["drop", "min_frequency", "one column"],
+)
+def test_an_encoder_that_groups_infrequent_categories(columns, words, how):
+    X = BIKES.assign(brand=["Cube"] * 10 + ["Trek"] * 7 + ["Koga"] * 2 + ["Stevens"])
+    encoder = OneHotEncoder(handle_unknown="infrequent_if_exist", drop="first", min_frequency=4)
+    message = why_not_exported(of_bikes((encoder, columns)), X)
+    assert words in message
+    assert not re.search("AssertionError|NotImplementedError", message)
+    assert is_exported(of_bikes((encoder.set_params(**how), columns)), X)
+
+
+def test_an_encoder_of_floats():
+    message = why_not_exported(of_bikes((OneHotEncoder(), ["weight"])), BIKES)
+    assert "ONNX encodes strings and integers, but not floats. Pass X.astype({'weight': str}) to fit and" in message
+    assert is_exported(of_bikes((OneHotEncoder(), ["weight"])), BIKES.astype({"weight": str}))
+
+
+def test_the_number_of_quantiles_that_can_be_converted():
+    X = pd.DataFrame(np.random.RandomState(0).randn(300, 3), columns=["a", "b", "c"]).assign(
+        kind=["city", "road"] * 150
+    )
+    model = of_bikes((QuantileTransformer(n_quantiles=100), ["a", "b", "c"]))
+    tuned = OrtGradientRegressor(model, max_iter=1).fit(X, X["a"] ** 2)
+    with pytest.raises(ExportError, match="has 3 columns of 100 quantiles, but at most 200 .* Set n_quantiles=66") as e:
+        tuned.get_trained_onnx()
+    fewer = int(re.search(r"n_quantiles=(\d+)", str(e.value))[1])
+    model.set_params(columntransformer__quantiletransformer__n_quantiles=fewer)
+    OrtGradientRegressor(model, max_iter=1).fit(X, X["a"] ** 2).get_trained_onnx()
+
+
+def test_only_the_floats_of_a_table_are_rounded():
+    X = BIKES[["kind"]].assign(weight=1e6 + np.arange(20) / 3, gears=np.arange(20))
+    model = of_bikes((StandardScaler(), ["weight"]), ("passthrough", ["gears"]))
+    with pytest.warns(UserWarning, match=r"pass X.astype\({'weight': 'float32'}\): the steps then stay"):
+        OrtGradientRegressor(model, max_iter=1).fit(X, RENT)
+    rows = pl.from_pandas(X)
+    with pytest.warns(UserWarning, match=r"pass X.cast\({'weight': polars.Float32}\): the steps then stay"):
+        OrtGradientRegressor(model, max_iter=1).fit(rows, RENT)
+    assert is_exported(model, X.astype({"weight": "float32"}))
+    assert is_exported(model, rows.cast({"weight": pl.Float32}))
+
+
+def test_booleans_beside_floats_are_not_rounded():
+    """A ColumnTransformer passes them on as objects, in which a missing value differs from itself."""
+    X = BIKES[["kind", "weight"]].assign(sold=[True, False] * 10).replace({"weight": {8.1: np.nan}})
+    model = of_bikes(("passthrough", ["weight", "sold"]))
+    model.steps[-1] = ("trees", DecisionTreeRegressor(random_state=0))
+    assert is_exported(model, X)
+
+
+def test_missing_integers_where_scikit_learn_runs_the_steps():
+    X = BIKES[["kind"]].assign(owners=pd.array([1, None, 2, 3] * 5, dtype="Int64"))
+    model = of_bikes((SimpleImputer(), ["owners"]))
+    message = why_not_exported(model, X)
+    assert "Use X.astype({'owners': float}) in fit and in predict)" in message
+    assert is_exported(model, X.astype({"owners": float}))
+
+
+def test_a_missing_boolean_was_no_integer():
+    X = BIKES[["kind"]].assign(sold=[True, False] * 10)
+    tuned = OrtGradientRegressor(of_bikes(("passthrough", ["sold"])), max_iter=1).fit(X, RENT)
+    with pytest.raises(DataError, match="It contained integers or booleans in fit"):
+        tuned.predict(BIKES)

@@ -19,7 +19,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.semi_supervised import SelfTrainingClassifier
 from sklearn.svm import SVC, NuSVC
 
-from onnxtrain.convert.columns import as_float32, as_float64, by_column, feeds_of, positional
+from onnxtrain.convert.columns import as_float32, as_float64, by_column, feeds_of, positional, rounding_code
 from onnxtrain.convert.compared_rows import COMPARED_ROWS, at_most, rows_between, some_rows
 from onnxtrain.convert.learned import find_trees, holds, holds_boosted, inside, predictor_of, remedy_of_exporter
 from onnxtrain.convert.repairs import last_step
@@ -180,10 +180,10 @@ def _check_rounded(
     except ConversionError as e:
         has_own_remedy = _has_trees_behind(estimator) or holds(estimator, NEAREST)
         if _is_moved(answers, own) and not has_own_remedy:
-            raise ConversionError(without_remedy(e, estimator) + _ROUNDED) from None
+            raise ConversionError(f"{without_remedy(e, estimator)}{_ROUNDED} {_fit_again(X)}") from None
         raise
     if _ends_in_trees(estimator):
-        raise ConversionError(without_remedy(differs, estimator) + _ON_A_SPLIT) from None
+        raise ConversionError(f"{without_remedy(differs, estimator)}{_ON_A_SPLIT} {_fit_again(X)}") from None
     answers.clear()
     answers.update(own)
 
@@ -406,14 +406,13 @@ _SPLITS_BETWEEN = (
     "steps, the estimator is converted as one graph."
 )
 
-#: The remedy for trees on rows that float32 rounds.
-_ON_A_SPLIT = "The row lies on a split in float32. Fit on X.astype(np.float32), and fit the estimator on it as well."
+#: The cause for trees on rows that float32 rounds, and for other estimators.
+_ON_A_SPLIT = "The row lies on a split in float32."
+_ROUNDED = "Rounding the rows to float32 changes the result of the estimator."
 
-#: The remedy for other estimators.
-_ROUNDED = (
-    "Rounding the rows to float32 changes the result of the estimator. Fit on X.astype(np.float32), and fit the "
-    "estimator on it as well."
-)
+
+def _fit_again(X: Any) -> str:
+    return f"Fit on {rounding_code(X)}, and fit the estimator on it as well."
 
 
 def remedy_of(estimator: BaseEstimator) -> str:
@@ -486,9 +485,9 @@ def _has_trees_behind(estimator: BaseEstimator) -> bool:
 def without_remedy(error: ConversionError, estimator: BaseEstimator) -> str:
     """Return the message of a difference without its remedy, because another cause will be added."""
     found = str(error)
-    for remedy in (remedy_of(estimator), remedy_of_labels(estimator), _ON_A_SPLIT, _SPLITS_BETWEEN, _ROUNDED):
+    for remedy in (remedy_of(estimator), remedy_of_labels(estimator), _SPLITS_BETWEEN):
         found = found.removesuffix(remedy)
-    return found
+    return found.partition(_ON_A_SPLIT)[0].partition(_ROUNDED)[0]
 
 
 def is_approximate(estimator: BaseEstimator) -> bool:

@@ -16,6 +16,8 @@ from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import FeatureUnion, Pipeline
 
+from onnxtrain.convert.learned import inside
+
 T = TypeVar("T")
 
 
@@ -75,6 +77,16 @@ def _days(name: Any, column: Any) -> str:
     dtype = getattr(column.dtype, "pyarrow_dtype", column.dtype)
     zone = ", tz='UTC'" if getattr(dtype, "tz", None) is not None else ""
     return f"({found} - pandas.Timestamp('2020-01-01'{zone})).dt.days"
+
+
+def columns_taken(estimator: BaseEstimator, step: BaseEstimator, X: Any) -> Any:
+    """Return the columns of a frame that a ColumnTransformer passes to a step inside it; X for other steps."""
+    for found in _on_raw_columns(estimator):
+        for name, part, _ in getattr(found, "transformers_", ()):
+            if any(inner is step for inner in inside(part)) and by_column(X):
+                names = getattr(found, "feature_names_in_", X.columns)
+                return X[list(names[found._transformer_to_input_indices[name]])]
+    return X
 
 
 def object_columns(X: Any) -> dict[str, str]:
@@ -143,6 +155,14 @@ def as_float32(X: Any) -> Any:
         return np.asarray(X, dtype=np.float32).astype(np.float64)
     floats = {name: dtype for name, dtype in X.dtypes.items() if dtype.kind == "f"}
     return X.astype(dict.fromkeys(floats, np.float32)).astype(floats)
+
+
+def rounding_code(X: Any) -> str:
+    """Return the code that rounds the rows `X` to float32, for a message: in a frame with strings only the floats."""
+    if not by_column(X):
+        return "X.astype(numpy.float32)"
+    floats = ", ".join(f"{str(name)!r}: 'float32'" for name, dtype in X.dtypes.items() if dtype.kind == "f")
+    return f"X.astype({{{floats}}})"
 
 
 def positional(estimator: BaseEstimator, X: Any) -> BaseEstimator:

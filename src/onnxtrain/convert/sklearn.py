@@ -15,6 +15,7 @@ import threading
 import warnings
 from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +23,20 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from sklearn.base import BaseEstimator, ClassifierMixin, is_classifier
+from sklearn.compose import ColumnTransformer
 from sklearn.feature_selection import RFE
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 
 from onnxtrain.convert.boosted import addition_of_boosted
-from onnxtrain.convert.columns import columns_of, date_columns, input_types, number_columns, text_columns
+from onnxtrain.convert.columns import (
+    columns_of,
+    columns_taken,
+    date_columns,
+    input_types,
+    number_columns,
+    text_columns,
+)
 from onnxtrain.convert.custom import CONVERTERS, OF_OURS, is_ours, options_of_kind
 from onnxtrain.convert.learned import inside, is_idle, library_of, paths, remedy_of_exporter, thawed
 from onnxtrain.convert.repairs import ADDITIONS, REPAIRS, SHAPES, Addition, last_step, repair_graph
@@ -91,9 +100,10 @@ def repaired_graph(estimator: BaseEstimator, X: Any, *, raw_scores: bool = False
     Raises
     ------
     ConversionError
-        There is no converter, or it fails.
+        There is no converter, or it fails, or an encoder has dates as categories.
     """
     estimator = _predicting(_with_signed_labels(_without_covers(estimator)))
+    _check_no_encoded_dates(estimator, X)
     plain = _without_passthrough(estimator)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -141,15 +151,71 @@ def _failure(estimator: BaseEstimator, error: Exception, X: Any) -> str:
     name = type(step).__name__ if step is estimator else path
     if isinstance(error, ConversionError):  # it has a reason and a remedy
         return f"{name} cannot be converted to ONNX: {error}"
-    if _MEETS_TEXT.search(why) and (found := _columns_at_fault(X)):
+    taken = columns_taken(estimator, step, X)
+    if _MEETS_TEXT.search(why) and (found := _columns_at_fault(taken)):
         return f"{name} takes numeric columns, but X has {found}"
-    if isinstance(step, SimpleImputer) and text_columns(X):
-        why = (
-            "ONNX has no missing strings. Leave the imputer out, because OneHotEncoder has a column for missing "
-            "strings, or fill them first, for example with X.fillna({'name': 'none'})."
-        )
+    if reason := _reason(estimator, step, taken, why):
+        return f"{name} cannot be converted to ONNX: {reason}"
     see = f"See {documentation(step)} and https://onnx.ai/sklearn-onnx/supported.html."
     return f"{name} cannot be converted to ONNX: {why} {remedy_of_exporter(step) or see}"
+
+
+def _reason(estimator: BaseEstimator, step: BaseEstimator, X: Any, why: str) -> str:
+    """Return the cause, and what works, of an error that skl2onnx words in the terms of its code; empty for others."""
+    if isinstance(step, SimpleImputer):
+        return _of_imputer(step, X)
+    if "Infrequent categories are not implemented" in why:
+        return (
+            "skl2onnx groups infrequent categories only in an encoder of several columns. Leave out min_frequency and "
+            "max_categories."
+        )
+    if "drop_idx_ not implemented" in why:
+        return (
+            "ONNX has no OneHotEncoder that both drops categories and groups infrequent ones. Leave out drop, or "
+            "min_frequency and max_categories."
+        )
+    floats = [name for name, dtype in X.dtypes.items() if dtype.kind == "f"] if hasattr(X, "dtypes") else []
+    if floats and "only supports string and int64 categories" in why:
+        types = ", ".join(f"{name!r}: str" for name in floats)
+        return f"ONNX encodes strings and integers, but not floats. Pass X.astype({{{types}}}) to fit and predict."
+    return _of_names(estimator) if "Unable to find column name" in why else ""
+
+
+def _of_imputer(imputer: SimpleImputer, X: Any) -> str:
+    """Return why an imputer of strings or of booleans is not converted, and the remedy; empty for other columns."""
+    texts = text_columns(X)
+    booleans = [name for name in texts if X[name].dropna().map(type).eq(bool).all()]
+    if booleans:
+        names, types = ", ".join(map(repr, booleans)), ", ".join(f"{name!r}: float" for name in booleans)
+        return f"{names} has True, False and missing values as objects. Pass X.astype({{{types}}}) to fit and predict."
+    values = dict(zip(X.columns, imputer.statistics_, strict=False)) if texts else {}
+    fills = ", ".join(f"{name!r}: {str(values[name])!r}" for name in texts if name in values)
+    how = f"Leave the imputer out, and pass X.fillna({{{fills}}}) to fit and predict."
+    return f"ONNX has no missing strings. {how}" if fills else ""
+
+
+def _of_names(estimator: BaseEstimator) -> str:
+    """Return why a ColumnTransformer behind other steps of a pipeline is not converted; empty if there is none."""
+    for found in inside(estimator):
+        steps = [step for _, step in found.steps] if isinstance(found, Pipeline) else []
+        if n := next((i for i, step in enumerate(steps) if isinstance(step, ColumnTransformer)), 0):
+            return (
+                "its ColumnTransformer selects columns by name, but in a graph the results of the step before it have "
+                f"no names. Pass pipeline[{n}:], and pipeline[:{n}].transform(X) in place of X, to fit and predict."
+            )
+    return ""
+
+
+def _check_no_encoded_dates(estimator: BaseEstimator, X: Any) -> None:
+    """Raise a ConversionError for an encoder of dates: skl2onnx would compare their strings with other strings."""
+    for path, step in paths(estimator):
+        categories = [each for each in getattr(step, "categories_", ()) if len(each)]
+        if any(each.dtype.kind in "mM" or isinstance(each[0], (date, timedelta)) for each in categories):
+            name = next(iter(date_columns(columns_taken(estimator, step, X))), "date")
+            raise ConversionError(
+                f"{path} encodes dates or durations in {name!r}, which ONNX does not have. Convert them to strings in "
+                f"fit and in predict, for example X[{name!r}].map(str)."
+            )
 
 
 def _columns_at_fault(X: Any) -> str:

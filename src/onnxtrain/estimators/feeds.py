@@ -126,12 +126,12 @@ def _as_fitted(name: str, column: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def _of_integers(refused: Mapping[str, DataError]) -> DataError:
-    """Return the error for columns that held integers in ``fit``, and now hold fractions or missing values."""
+    """Return the error for columns of integers or booleans in ``fit`` that now hold fractions or missing values."""
     first = next(iter(refused.values()))
     types = ", ".join(f"{name!r}: float" for name in refused)
     error = DataError(
-        f"{first} It contained integers in fit. For missing values or fractions, use X.astype({{{types}}}) in fit and "
-        "in predict."
+        f"{first} It contained integers or booleans in fit. For missing values or fractions, use "
+        f"X.astype({{{types}}}) in fit and in predict."
     )
     error.__cause__ = first
     return error

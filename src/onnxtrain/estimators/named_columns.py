@@ -134,6 +134,12 @@ def check_named(
     return X, y
 
 
+#: The second remedy for missing integers, of no use where scikit-learn runs the steps.
+DIVIDED_BY_GAPS = (
+    " Or fit on rows some of which lack these values, so that scikit-learn runs the steps that fill them in."
+)
+
+
 def _check_no_gaps(X: Frame) -> None:
     """Raise a DataError for integer or boolean columns with missing values, which numpy arrays cannot represent."""
     gaps = [name for name, dtype in X.dtypes.items() if dtype.kind in "iub" and X[name].isna().to_numpy().any()]
@@ -141,8 +147,7 @@ def _check_no_gaps(X: Frame) -> None:
         types = ", ".join(f"{name!r}: float" for name in gaps)
         raise DataError(
             f"Missing values in the integer or boolean columns {', '.join(map(str, gaps))}: ONNX has them only for "
-            f"floats. Use X.astype({{{types}}}) in fit and in predict. Or fit on rows some of which lack these values, "
-            "so that scikit-learn runs the steps that fill them in."
+            f"floats. Use X.astype({{{types}}}) in fit and in predict.{DIVIDED_BY_GAPS}"
         )
 
 

@@ -23,14 +23,15 @@ from sklearn.utils.validation import check_array, validate_data
 from onnxtrain.convert import HISTOGRAMS, holds
 from onnxtrain.convert.bind import NO_WORDS
 from onnxtrain.convert.check import differences
-from onnxtrain.convert.columns import by_column
+from onnxtrain.convert.columns import by_column, rounding_code
 from onnxtrain.convert.compared_rows import COMPARED_ROWS, at_most, rows_between, some_rows
 from onnxtrain.convert.learned import inside
+from onnxtrain.dialects import for_table
 from onnxtrain.errors import ConversionError, DataError, ExportError, ModelError, warn
 from onnxtrain.estimators.arrays import as_pandas
 from onnxtrain.estimators.division import Division, divisions, steps_of, why_indivisible
 from onnxtrain.estimators.frames import InputForm, holds_halves
-from onnxtrain.estimators.named_columns import in_order, takes_nan, without_imputed
+from onnxtrain.estimators.named_columns import DIVIDED_BY_GAPS, in_order, takes_nan, without_imputed
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_frame, is_of_objects
 from onnxtrain.estimators.remedies import OF_GAPS, as_data_error, of_names
 from onnxtrain.estimators.validation import check_lengths
@@ -49,7 +50,7 @@ _ROUNDING = 1e-3
 _CHANGE_OF_PREDICTIONS = 5e-6
 
 #: The remark for rows that were measured or computed in float32.
-_ROUNDED_ANYWAY = "If the rows need only float32, pass X.astype(numpy.float32): the steps then stay in the graph."
+_ROUNDED_ANYWAY = "If the rows need only float32, pass {}: the steps then stay in the graph."
 
 #: The methods that predict, the most informative first.
 _METHODS = ("predict_proba", "decision_function", "predict")
@@ -242,16 +243,18 @@ def reason_of_rounding(estimator: Estimator | None, X: ArrayLike, dtype: str) ->
     if not found:
         return ""
     change = max((_change(found[-1].front, rows) for rows in _pieces(as_pandas(X))), default=0.0)
+    in_float32 = rounding_code(as_pandas(X))
     if change > _CHANGE_OF_PREDICTIONS and holds_halves(X):
-        return "scikit-learn computes float16 rows in float16. Fit on X.astype(numpy.float32), the estimator too."
+        return f"scikit-learn computes float16 rows in float16. Fit on {in_float32}, the estimator too."
+    rounded_anyway = _ROUNDED_ANYWAY.format(in_float32)
     if change > _ROUNDING:
         return (
             "float32 rounds their rows too much, and ONNX stores thresholds and categories in float32 even with "
-            f"dtype='float64'. {_ROUNDED_ANYWAY}"
+            f"dtype='float64'. {rounded_anyway}"
         )
     if dtype == "float32" and change > _CHANGE_OF_PREDICTIONS and _predicts_otherwise(estimator, X):
         in_float64 = "Set dtype='float64' to include the steps."
-        return f"float32 rounds their rows too much. {in_float64} {_ROUNDED_ANYWAY}"
+        return f"float32 rounds their rows too much. {in_float64} {rounded_anyway}"
     return ""
 
 
@@ -281,7 +284,7 @@ def _change(front: Pipeline, rows: Features) -> float:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # those of the rows were given in fit
         try:
-            exact, rounded = _dense(front.transform(rows)), _dense(front.transform(_rounded(rows)))
+            exact, rounded = (_as_floats(_dense(front.transform(x))) for x in (rows, _rounded(rows)))
         except ValueError:  # a rounded number is not a known category
             return math.inf
     if not {exact.dtype.kind, rounded.dtype.kind} <= set("fiub") or exact.shape != rounded.shape:
@@ -292,6 +295,14 @@ def _change(front: Pipeline, rows: Features) -> float:
         change = np.nanmax(np.abs(exact - rounded), axis=0, initial=0.0) / np.maximum(largest, 1e-30)
     constant = (exact == exact[:1]).all(axis=0) & (rounded == rounded[:1]).all(axis=0)
     return float(np.where(constant, np.minimum(change, _ROUNDING), change).max(initial=0.0))
+
+
+def _as_floats(columns: np.ndarray) -> np.ndarray:
+    """Return columns of floats and booleans, which a ColumnTransformer passes on as objects, as floats."""
+    try:
+        return columns.astype(np.float64) if columns.dtype == object else columns
+    except (TypeError, ValueError):  # texts
+        return columns
 
 
 def _rounded(X: Features) -> Features:
@@ -313,10 +324,10 @@ def reason_of(X: Any, refused: Exception | None, rounding: str) -> str:
     if isinstance(first, (str, bytes)):
         return NO_WORDS
     if refused is None:
-        return rounding
+        return for_table(rounding, X)
     if isinstance(refused, DataError) and not is_frame(as_pandas(X)):
         return "the entries of an array have one type; pass a frame, which can have columns of numbers and of strings"
-    return str(refused)
+    return for_table(str(refused).removesuffix(DIVIDED_BY_GAPS), X)
 
 
 def _dense(rows: Any) -> np.ndarray:

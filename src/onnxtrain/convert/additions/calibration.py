@@ -148,10 +148,12 @@ _MOST_QUANTILES = 200
 @repair(QuantileTransformer)
 def few_quantiles(convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
     """Write tables with few quantiles; refuse others."""
-    size = operator.raw_operator.quantiles_.size
-    if size > _MOST_QUANTILES:
+    n_quantiles, n_columns = operator.raw_operator.quantiles_.shape
+    if n_quantiles * n_columns > _MOST_QUANTILES:
+        fewer = max(_MOST_QUANTILES // n_columns, 1)
         raise ConversionError(
-            f"The table of QuantileTransformer has {size} quantiles, but at most {_MOST_QUANTILES} can be converted to "
-            "ONNX nodes. Put it in a pipeline in front of the trained model, where scikit-learn runs it."
+            f"The table of QuantileTransformer has {n_columns} columns of {n_quantiles} quantiles, but at most "
+            f"{_MOST_QUANTILES} quantiles in all can be converted to ONNX nodes. "
+            + (f"Set n_quantiles={fewer}." if fewer > 1 else "Let it transform fewer columns.")
         )
     convert(scope, operator, container)
