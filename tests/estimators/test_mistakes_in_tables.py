@@ -145,7 +145,8 @@ def test_dates_are_no_numbers_of_a_file(dates):
 
 
 def test_dates_where_the_estimator_was_fitted_on_numbers():
-    model = make_pipeline(columns_beside_texts(), LinearRegression()).fit(TABLE.assign(since=RENT), RENT)
+    columns = make_column_transformer((OneHotEncoder(), ["town"]), (StandardScaler(), ["area", "since"]))
+    model = make_pipeline(columns, LinearRegression()).fit(TABLE.assign(since=RENT), RENT)
     with pytest.raises(ArgumentTypeError, match="^X contains dates or durations in 'since', but the model"):
         OrtGradientRegressor(model).fit(TABLE.assign(since=DAYS), RENT)
 
@@ -474,6 +475,20 @@ def test_booleans_beside_floats_are_not_rounded():
     model = of_bikes(("passthrough", ["weight", "sold"]))
     model.steps[-1] = ("trees", DecisionTreeRegressor(random_state=0))
     assert is_exported(model, X)
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, pl.from_pandas], ids=["pandas", "polars"])
+@pytest.mark.parametrize("dates", DATES.values(), ids=DATES)
+def test_dates_where_fit_got_numbers_and_scikit_learn_runs_the_steps(dates, make):
+    imputer = make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder())
+    model = of_bikes((StandardScaler(), ["days"]), (imputer, ["brand"]))
+    X = BIKES[["kind", "brand"]].fillna("none").assign(days=np.arange(20))
+    tuned = OrtGradientRegressor(model, max_iter=1).fit(X, RENT)
+    assert tuned.onnx_status_["columntransformer"] == "scikit-learn"
+    for call in (tuned.predict, lambda rows: tuned.score(rows, RENT), lambda rows: tuned.losses(rows, RENT)):
+        with pytest.raises(ArgumentTypeError, match="X contains dates or durations in 'days', but the model takes"):
+            call(make(X.assign(days=dates)))
+    assert tuned.predict(make(X)).shape == (20,)
 
 
 def test_missing_integers_where_scikit_learn_runs_the_steps():

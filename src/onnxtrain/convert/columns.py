@@ -16,8 +16,6 @@ from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import FeatureUnion, Pipeline
 
-from onnxtrain.convert.learned import inside
-
 T = TypeVar("T")
 
 
@@ -77,16 +75,6 @@ def _days(name: Any, column: Any) -> str:
     dtype = getattr(column.dtype, "pyarrow_dtype", column.dtype)
     zone = ", tz='UTC'" if getattr(dtype, "tz", None) is not None else ""
     return f"({found} - pandas.Timestamp('2020-01-01'{zone})).dt.days"
-
-
-def columns_taken(estimator: BaseEstimator, step: BaseEstimator, X: Any) -> Any:
-    """Return the columns of a frame that a ColumnTransformer passes to a step inside it; X for other steps."""
-    for found in _on_raw_columns(estimator):
-        for name, part, _ in getattr(found, "transformers_", ()):
-            if any(inner is step for inner in inside(part)) and by_column(X):
-                names = getattr(found, "feature_names_in_", X.columns)
-                return X[list(names[found._transformer_to_input_indices[name]])]
-    return X
 
 
 def object_columns(X: Any) -> dict[str, str]:
@@ -167,10 +155,10 @@ def rounding_code(X: Any) -> str:
 
 def positional(estimator: BaseEstimator, X: Any) -> BaseEstimator:
     """Return an estimator that selects columns by position: a copy if it selects by name and `X` is a matrix."""
-    if by_column(X) or not any(_named(found) for found in _on_raw_columns(estimator)):
+    if by_column(X) or not any(_named(found) for found in on_raw_columns(estimator)):
         return estimator
     changed = copy.deepcopy(estimator)
-    for found in filter(_named, _on_raw_columns(changed)):
+    for found in filter(_named, on_raw_columns(changed)):
         positions = {name: i for i, name in enumerate(found.feature_names_in_)}
         for attribute in ("transformers_", "transformers"):
             items = [(n, t, _positions(columns, positions)) for n, t, columns in getattr(found, attribute)]
@@ -195,18 +183,18 @@ def _named(found: ColumnTransformer) -> bool:
     return hasattr(found, "feature_names_in_")
 
 
-def _on_raw_columns(estimator: BaseEstimator) -> Iterator[ColumnTransformer]:
+def on_raw_columns(estimator: BaseEstimator) -> Iterator[ColumnTransformer]:
     """Return the ColumnTransformers whose input is X itself."""
     if isinstance(estimator, ColumnTransformer):
         yield estimator
     elif isinstance(estimator, Pipeline):
-        yield from _on_raw_columns(estimator.steps[0][1])
+        yield from on_raw_columns(estimator.steps[0][1])
     elif isinstance(estimator, FeatureUnion):
         for _, item in estimator.transformer_list:
-            yield from _on_raw_columns(item)
+            yield from on_raw_columns(item)
     elif isinstance(estimator, BaseEstimator):
         for name in ("best_estimator_", "regressor_", "estimator"):
             if hasattr(estimator, name):
-                yield from _on_raw_columns(getattr(estimator, name))
+                yield from on_raw_columns(getattr(estimator, name))
         for item in getattr(estimator, "estimators_", ()):
-            yield from _on_raw_columns(item)
+            yield from on_raw_columns(item)

@@ -30,11 +30,12 @@ from sklearn.pipeline import Pipeline
 
 from onnxtrain.convert.boosted import addition_of_boosted
 from onnxtrain.convert.columns import (
+    by_column,
     columns_of,
-    columns_taken,
     date_columns,
     input_types,
     number_columns,
+    on_raw_columns,
     text_columns,
 )
 from onnxtrain.convert.custom import CONVERTERS, OF_OURS, is_ours, options_of_kind
@@ -151,13 +152,23 @@ def _failure(estimator: BaseEstimator, error: Exception, X: Any) -> str:
     name = type(step).__name__ if step is estimator else path
     if isinstance(error, ConversionError):  # it has a reason and a remedy
         return f"{name} cannot be converted to ONNX: {error}"
-    taken = columns_taken(estimator, step, X)
+    taken = _columns_taken(estimator, step, X)
     if _MEETS_TEXT.search(why) and (found := _columns_at_fault(taken)):
         return f"{name} takes numeric columns, but X has {found}"
     if reason := _reason(estimator, step, taken, why):
         return f"{name} cannot be converted to ONNX: {reason}"
     see = f"See {documentation(step)} and https://onnx.ai/sklearn-onnx/supported.html."
     return f"{name} cannot be converted to ONNX: {why} {remedy_of_exporter(step) or see}"
+
+
+def _columns_taken(estimator: BaseEstimator, step: BaseEstimator, X: Any) -> Any:
+    """Return the columns of a frame that a ColumnTransformer passes to a step inside it; X for other steps."""
+    for found in on_raw_columns(estimator):
+        for name, part, _ in getattr(found, "transformers_", ()):
+            if any(inner is step for inner in inside(part)) and by_column(X):
+                names = getattr(found, "feature_names_in_", X.columns)
+                return X[list(names[found._transformer_to_input_indices[name]])]
+    return X
 
 
 def _reason(estimator: BaseEstimator, step: BaseEstimator, X: Any, why: str) -> str:
@@ -211,7 +222,7 @@ def _check_no_encoded_dates(estimator: BaseEstimator, X: Any) -> None:
     for path, step in paths(estimator):
         categories = [each for each in getattr(step, "categories_", ()) if len(each)]
         if any(each.dtype.kind in "mM" or isinstance(each[0], (date, timedelta)) for each in categories):
-            name = next(iter(date_columns(columns_taken(estimator, step, X))), "date")
+            name = next(iter(date_columns(_columns_taken(estimator, step, X))), "date")
             raise ConversionError(
                 f"{path} encodes dates or durations in {name!r}, which ONNX does not have. Convert them to strings in "
                 f"fit and in predict, for example X[{name!r}].map(str)."

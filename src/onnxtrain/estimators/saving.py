@@ -246,7 +246,9 @@ def write_estimator(
         "fitted_with": {name: encoder.encode(value, name) for name, value in _fitted_with(trained).items()},
         "begun_with": {name: encoder.encode(value, name) for name, value in _set_since_start(estimator).items()},
         "attributes": {name: encoder.encode(value, name) for name, value in kept.items()},
-        "form": encoder.encode(_parts(trained.form, "front", "division", "reason", "taken"), "the input form"),
+        "form": encoder.encode(
+            _parts(trained.form, "front", "division", "reason", "taken", "numeric"), "the input form"
+        ),
         "front": encoder.encode(_front_of(trained.form), "the preprocessing steps"),
         "own_file": encoder.encode(own, "the original model"),
         "layout": encoder.encode(trained.source.layout, "the files of its weights"),
