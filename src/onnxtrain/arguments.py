@@ -346,7 +346,7 @@ class SetsItsParameters(NamesItsParameters):
                     f"{outer} to {instance} first."
                 )
             if inner and not isinstance(value, type) and not any(key.startswith(f"{name}__") for name in params):
-                _check_inner(outer, inner, value)
+                _check_inner(outer, inner, value, signature.names)
         before = self.get_params() if any("__" in key for key in params) else {}  # type: ignore[attr-defined]
         super().set_params(**params)  # type: ignore[misc]
         self._warn_of_no_effect([key for key in params if key in before and repr(before[key]) != repr(params[key])])
@@ -415,8 +415,11 @@ def _unknown_parameter(cls: type, name: str, known: Iterable[str], owner: object
     return said + advice(name, known)
 
 
-def _check_inner(outer: str, name: str, value: Any) -> None:
-    """Raise a ParameterError if `value`, the parameter `outer` of an estimator, has no parameter of this name."""
+def _check_inner(outer: str, name: str, value: Any, ours: Iterable[str]) -> None:
+    """Raise a ParameterError if `value`, the parameter `outer` of an estimator, has no parameter of this name.
+
+    `ours` are the parameters of the estimator itself.
+    """
     known, parent = value.get_params(), name.rpartition("__")[0]
     if parent in known and not hasattr(known[parent], "set_params"):
         raise ParameterError(f"{outer}__{parent} is {known[parent]!r:.80}. Set it to an estimator first.")
@@ -424,6 +427,8 @@ def _check_inner(outer: str, name: str, value: Any) -> None:
         ends = [each for each in known if each.endswith(f"__{name.rpartition('__')[2]}")]
         near = difflib.get_close_matches(name, ends or known, n=1, cutoff=0.0 if ends else 0.6)
         hint = f"Did you mean '{outer}__{near[0]}'?" if near else f"See {outer}.get_params()."
+        if (last := name.rpartition("__")[2]) in ours:
+            hint = f"{last!r} is a parameter of the estimator around it: set {last!r} without a prefix."
         raise ParameterError(f"{outer}, a {type(value).__name__}, has no parameter {name!r}. {hint}")
 
 

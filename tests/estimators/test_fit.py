@@ -505,3 +505,10 @@ def test_a_calibrated_classifier_has_no_loss_that_is_not_a_number():
         for dtype in ("float32", "float64")
     )
     np.testing.assert_allclose(single.loss_curve_, double.loss_curve_, rtol=1e-2)
+
+
+def test_coefficients_are_a_copy_that_cannot_be_written():
+    """Writing to a copy would change no prediction."""
+    linear = OrtGradientRegressor(max_iter=1).fit(*load_diabetes(return_X_y=True))
+    with pytest.raises(ValueError, match="read-only"):
+        linear.coef_[0] = 0.0

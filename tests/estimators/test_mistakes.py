@@ -61,6 +61,7 @@ from sklearn.metrics import make_scorer, mean_absolute_error
 from sklearn.model_selection import GridSearchCV
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
+from sklearn.naive_bayes import CategoricalNB
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import (
@@ -435,6 +436,35 @@ CALLS = [
         lambda _: R(VotingRegressor([("a", Ridge()), ("b", OfAUser(Ridge()))])).fit(X, y),
         ParameterError,
         "'b' of the VotingRegressor is an OfAUser, whose weights would not be trained",
+    ),
+    (
+        lambda _: R(Ridge()).set_params(estimator__l2=0.1),
+        ParameterError,
+        "estimator, a Ridge, has no parameter 'l2'. 'l2' is a parameter of the estimator around it: set 'l2' without a",
+    ),
+    (
+        lambda _: R(make_pipeline(StandardScaler(), Ridge())).set_params(estimator__ridge__l2=0.1),
+        ParameterError,
+        "'l2' is a parameter of the estimator around it: set 'l2' without a prefix.",
+    ),
+    (
+        lambda _: C(early_stopping=True, max_iter=1).fit(IRIS, np.where(np.arange(150) == 3, 7, SPECIES)),
+        DataError,
+        "cannot hold out validation_fraction=0.1 of 150 rows: the class 7 has only 1 row. Set early_stopping=False",
+    ),
+    (
+        lambda r: setattr(r, "intercept_", 5.0),
+        AttributeError,
+        "intercept_ cannot be assigned. Assign the weight: model.weights_['intercept'] = values.",
+    ),
+    (
+        lambda _: (
+            C(CategoricalNB().fit(np.arange(6).reshape(-1, 1) % 3, [0, 1] * 3), max_iter=0)
+            .fit(np.arange(6).reshape(-1, 1) % 3, [0, 1] * 3)
+            .predict([[-1]])
+        ),
+        DataError,
+        "Use the tokenizer or the encoding that the model was trained with",
     ),
     (
         lambda _: R(max_iter=1).fit(np.full((3, 1), np.inf, np.float16), np.arange(3.0)),

@@ -469,10 +469,12 @@ def hold_out(
             stratify=data.label[data.rows, 0] if of_classes else None,
         )
     except ValueError as e:
+        why = str(e).removesuffix(".")
+        if of_classes and 1 in (counts := np.bincount(data.label[data.rows, 0])):
+            why = f"the class {estimator._targets.classes.tolist()[counts.tolist().index(1)]!r} has only 1 row"
         raise DataError(
-            f"early_stopping=True cannot hold out validation_fraction={fraction} of {len(data.rows)} rows: "
-            f"{str(e).removesuffix('.')}. Set early_stopping=False, or pass a validation set: fit(X, y, X_val=..., "
-            "y_val=...)."
+            f"early_stopping=True cannot hold out validation_fraction={fraction} of {len(data.rows)} rows: {why}. "
+            "Set early_stopping=False, or pass a validation set: fit(X, y, X_val=..., y_val=...)."
         ) from e
     return data.subset(train), data.subset(held_out)
 

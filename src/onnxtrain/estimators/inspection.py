@@ -188,7 +188,7 @@ class InspectableEstimator(OrtGradientEstimator):
 
     @property
     def coef_(self) -> np.ndarray:
-        """The coefficients, in the shape that the trained scikit-learn estimator gives them.
+        """The coefficients, a copy in the shape that the trained scikit-learn estimator gives them; set ``weights_``.
 
         Examples
         --------
@@ -205,7 +205,7 @@ class InspectableEstimator(OrtGradientEstimator):
 
     @property
     def intercept_(self) -> Any:
-        """The intercepts, in the shape that the trained scikit-learn estimator gives them.
+        """The intercepts, a copy in the shape that the trained scikit-learn estimator gives them; set ``weights_``.
 
         Examples
         --------
@@ -215,6 +215,10 @@ class InspectableEstimator(OrtGradientEstimator):
         1.0
         """
         return self._trained_attribute("intercept_")
+
+    @intercept_.setter
+    def intercept_(self, values: object) -> NoReturn:
+        raise AttributeError("intercept_ cannot be assigned. Assign the weight: model.weights_['intercept'] = values.")
 
     def _trained_attribute(self, name: str) -> Any:
         estimator = self._trained.source.estimator if self.__sklearn_is_fitted__() else None
@@ -231,7 +235,10 @@ class InspectableEstimator(OrtGradientEstimator):
             raise AttributeError(str(e)) from e
         if not hasattr(model, name):
             raise AttributeError(f"{type(model).__name__} has no {name}. Use weights_ for the trained weights.")
-        return getattr(model, name)
+        value = getattr(model, name)
+        if isinstance(value, np.ndarray):  # a copy, so writing to it would change no prediction
+            value.flags.writeable = False
+        return value
 
     @property
     def front_(self) -> Pipeline | None:

@@ -27,6 +27,7 @@ from sklearn.ensemble import (
 from sklearn.linear_model import SGDClassifier
 from sklearn.multiclass import OneVsOneClassifier
 from sklearn.multioutput import MultiOutputClassifier
+from sklearn.naive_bayes import CategoricalNB
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
@@ -539,6 +540,38 @@ class _AboveZero(_InScope):
         self._container.add_initializer(least, TensorProto.FLOAT, [], [1e-30])
         self._container.add_node(op_type, inputs, [root], *args, **attributes)
         self._container.add_node("Max", [root, least], outputs, name=self._scope.get_unique_operator_name("Max"))
+
+
+@repair(CategoricalNB)
+def error_of_negative_codes(
+    convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
+) -> None:
+    """Let a negative code raise an error, as in scikit-learn; ONNX would count it from the last category."""
+    convert(scope, operator, _RefusesNegative(container, scope))
+
+
+class _RefusesNegative(_InScope):
+    """A container in which negative codes of columns become larger than any category."""
+
+    def __init__(self, container: ModelComponentContainer, scope: Scope):
+        super().__init__(container, scope)
+        self._columns: set[str] = set()
+
+    def add_node(self, op_type: str, inputs: Any, outputs: Any, *args: Any, **attributes: Any) -> None:
+        """Add a node; a cast of a column to integers with the nodes behind it."""
+        first, output = (each if isinstance(each, str) else each[0] for each in (inputs, outputs))
+        if op_type == "ArrayFeatureExtractor":
+            self._columns.add(output)
+        if op_type != "Cast" or first not in self._columns or attributes.get("to") != TensorProto.INT64:
+            self._container.add_node(op_type, inputs, outputs, *args, **attributes)
+            return
+        code, zero, none, below = map(self._scope.get_unique_variable_name, ("code", "zero", "none", "below"))
+        self._container.add_initializer(zero, TensorProto.INT64, [], [0])
+        self._container.add_initializer(none, TensorProto.INT64, [], [np.iinfo(np.int32).max])
+        self._container.add_node("Cast", inputs, [code], *args, **attributes)
+        self._container.add_node("Less", [code, zero], [below], name=self._scope.get_unique_operator_name("Less"))
+        name = self._scope.get_unique_operator_name("Where")
+        self._container.add_node("Where", [below, none, code], [output], name=name)
 
 
 @repair(OrdinalEncoder)
