@@ -460,6 +460,7 @@ def hold_out(
     fraction, random_state = estimator.validation_fraction, estimator._random_state
     if isinstance(data, PartedData):
         return data.hold_out(fraction, random_state)
+    targets: Any = estimator._targets
     of_classes = estimator._classifies and data.label.shape[1:] == (1,)
     try:
         train, held_out = train_test_split(
@@ -471,7 +472,7 @@ def hold_out(
     except ValueError as e:
         why = str(e).removesuffix(".")
         if of_classes and 1 in (counts := np.bincount(data.label[data.rows, 0])):
-            why = f"the class {estimator._targets.classes.tolist()[counts.tolist().index(1)]!r} has only 1 row"
+            why = f"the class {targets.classes.tolist()[counts.tolist().index(1)]!r} has only 1 row"
         raise DataError(
             f"early_stopping=True cannot hold out validation_fraction={fraction} of {len(data.rows)} rows: {why}. "
             "Set early_stopping=False, or pass a validation set: fit(X, y, X_val=..., y_val=...)."
