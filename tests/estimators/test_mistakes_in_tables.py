@@ -504,3 +504,26 @@ def test_a_missing_boolean_was_no_integer():
     tuned = OrtGradientRegressor(of_bikes(("passthrough", ["sold"])), max_iter=1).fit(X, RENT)
     with pytest.raises(DataError, match="It contained integers or booleans in fit"):
         tuned.predict(BIKES)
+
+
+def _encoding(name, *first):
+    encoder = make_pipeline(*first, OneHotEncoder(handle_unknown="ignore"))
+    return make_pipeline(make_column_transformer((encoder, [name]), (StandardScaler(), ["age"])), LinearRegression())
+
+
+def test_nullable_booleans_and_numbers_for_dates_in_predict():
+    rng, smoker = np.random.default_rng(0), np.array([True, False, np.nan] * 20, dtype=object)
+    table, y = pd.DataFrame({"smoker": smoker, "age": rng.normal(size=60)}), rng.normal(size=60)
+    model = OrtGradientRegressor(_encoding("smoker", SimpleImputer(strategy="most_frequent")), max_iter=0).fit(table, y)
+    nullable = table.assign(smoker=table["smoker"].astype("boolean"))
+    with pytest.raises(ArgumentTypeError, match=r"\.astype\({'smoker': object}\)\.fillna\({'smoker': numpy\.nan}\)"):
+        model.predict(nullable)
+    repaired = nullable.astype({"smoker": object}).fillna({"smoker": np.nan})
+    np.testing.assert_array_equal(model.predict(repaired), model.predict(table))
+
+    dated = table.assign(when=pd.to_datetime(["2020-01-01", "2020-02-01", "2020-03-01"] * 20))[["when", "age"]]
+    model = OrtGradientRegressor(_encoding("when").fit(dated, y), max_iter=0).fit(dated, y)
+    with pytest.raises(
+        (ArgumentTypeError, DataError), match="fit had dates. Pass dates, for example pandas.to_datetime"
+    ):
+        model.predict(dated.assign(when=np.arange(60)))

@@ -90,6 +90,9 @@ OF_GAPS = ("X contains NaN", _NO_DOCUMENT)
 #: The messages of numpy and pandas about a value that is no number.
 _NO_NUMBER = re.compile(r"float\(\) argument must be|DType|Cannot cast|setting an array element")
 
+#: The messages of numpy and Python about other values where an estimator knows dates.
+_MEETS_DATES = re.compile(r"DateTime64DType|'datetime\.datetime' and|'Timestamp' and")
+
 #: The messages about pandas.NA in a column of strings.
 _NA = re.compile(r"boolean value of NA is ambiguous|Got \['NAType'")
 
@@ -280,6 +283,8 @@ def _with_remedy(message: str, X: Any, *, of_onnx: bool, by_column: bool) -> str
 def _remedy_for(message: str, X: Any) -> str:
     """Return the remedy for a message of scikit-learn, numpy or pandas about rows, from the table or their values."""
     remedy = _for_na(message, X) or next((remedy for part, remedy in _REMEDIES.items() if part in message), "")
+    if _MEETS_DATES.search(message) and is_frame(X) and not date_columns(X):
+        return ". X has other values where fit had dates. Pass dates, for example pandas.to_datetime(X['date'])."
     if "strategy with non-numeric data" in message and (texts := text_columns(X)):
         return _FOR_IMPUTED_TEXTS.format(", ".join(map(repr, texts)), texts)
     if "yet now missing" in message and any(f"\n- {name}\n" in message for name in _names_of_index(X)):
@@ -404,10 +409,11 @@ def _columns_with_gaps(X: Any) -> list[Any]:
 
 
 def _for_na(message: str, X: Any) -> str:
-    """Return the remedy for pandas.NA in columns of a frame that are not numeric; empty if there is none."""
-    if not _NA.search(message) or not is_frame(X):
+    """Return the remedy for pandas.NA in columns of strings or booleans of a frame; empty if there is none."""
+    if not _NA.search(message) or not is_frame(X) or not X.columns.is_unique:
         return ""
-    first = {name: next(iter(X[name][X[name].isna()]), None) for name in text_columns(X)}
+    columns = [name for name in X.columns if name in text_columns(X) or str(X[name].dtype) == "boolean"]
+    first = {name: next(iter(X[name][X[name].isna()]), None) for name in columns}
     names = [name for name, value in first.items() if type(value).__name__ == "NAType"]
     types, values = (", ".join(f"{name!r}: {v}" for name in names) for v in ("object", "numpy.nan"))
     return _FOR_NA.format(", ".join(map(repr, names)), types, values) if names else ""
