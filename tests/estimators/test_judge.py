@@ -108,7 +108,7 @@ def test_class_weight_of_a_class_that_is_not_there():
 
 
 def test_too_few_rows_to_hold_some_out():
-    with pytest.raises(DataError, match="only 1 member"):
+    with pytest.raises(DataError, match="has only 1 row"):
         OrtGradientClassifier(early_stopping=True, max_iter=1).fit(X[:2], ["a", "b"])
 
 

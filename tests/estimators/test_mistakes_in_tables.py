@@ -27,6 +27,10 @@ from onnxtrain import Inputs, OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import ArgumentTypeError, ConversionError, DataError, ExportError
 from onnxtrain.rows import from_zarr
 
+NAMES_OF_POLARS = pytest.mark.skipif(
+    parse_version(sklearn.__version__) < parse_version("1.7"), reason="its columns of polars have no names"
+)
+
 DAYS = pd.date_range("2020-01-01", periods=20)
 TABLE = pd.DataFrame({"area": np.arange(20.0), "town": ["Bern", "Ulm"] * 10})
 RENT = np.arange(20.0)
@@ -171,9 +175,7 @@ def test_other_tables_become_frames_of_pandas_first(convert, code):
     assert eval(code, {"X": X}).shape == (20, 2)
 
 
-@pytest.mark.skipif(
-    parse_version(sklearn.__version__) < parse_version("1.7"), reason="its columns of polars have no names"
-)
+@NAMES_OF_POLARS
 def test_missing_values_of_polars():
     X = pl.DataFrame({"area": [None, *RENT[1:]], "town": ["Bern", "Ulm"] * 10})
     columns = make_column_transformer((OneHotEncoder(), ["town"]), remainder="passthrough")
@@ -457,16 +459,18 @@ def test_the_number_of_quantiles_that_can_be_converted():
     OrtGradientRegressor(model, max_iter=1).fit(X, X["a"] ** 2).get_trained_onnx()
 
 
-def test_only_the_floats_of_a_table_are_rounded():
+@pytest.mark.parametrize("library", ["pandas", pytest.param("polars", marks=NAMES_OF_POLARS)])
+def test_only_the_floats_of_a_table_are_rounded(library):
     X = BIKES[["kind"]].assign(weight=1e6 + np.arange(20) / 3, gears=np.arange(20))
     model = of_bikes((StandardScaler(), ["weight"]), ("passthrough", ["gears"]))
-    with pytest.warns(UserWarning, match=r"pass X.astype\({'weight': 'float32'}\): the steps then stay"):
-        OrtGradientRegressor(model, max_iter=1).fit(X, RENT)
-    rows = pl.from_pandas(X)
-    with pytest.warns(UserWarning, match=r"pass X.cast\({'weight': polars.Float32}\): the steps then stay"):
+    rows, code = (X, r"X.astype\({'weight': 'float32'}\)")
+    rounded = X.astype({"weight": "float32"})
+    if library == "polars":
+        rows, code = pl.from_pandas(X), r"X.cast\({'weight': polars.Float32}\)"
+        rounded = rows.cast({"weight": pl.Float32})
+    with pytest.warns(UserWarning, match=f"pass {code}: the steps then stay"):
         OrtGradientRegressor(model, max_iter=1).fit(rows, RENT)
-    assert is_exported(model, X.astype({"weight": "float32"}))
-    assert is_exported(model, rows.cast({"weight": pl.Float32}))
+    assert is_exported(model, rounded)
 
 
 def test_booleans_beside_floats_are_not_rounded():
@@ -477,7 +481,9 @@ def test_booleans_beside_floats_are_not_rounded():
     assert is_exported(model, X)
 
 
-@pytest.mark.parametrize("make", [pd.DataFrame, pl.from_pandas], ids=["pandas", "polars"])
+@pytest.mark.parametrize(
+    "make", [pd.DataFrame, pytest.param(pl.from_pandas, marks=NAMES_OF_POLARS)], ids=["pandas", "polars"]
+)
 @pytest.mark.parametrize("dates", DATES.values(), ids=DATES)
 def test_dates_where_fit_got_numbers_and_scikit_learn_runs_the_steps(dates, make):
     imputer = make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder())
