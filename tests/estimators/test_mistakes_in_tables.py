@@ -23,7 +23,7 @@ from sklearn.preprocessing import (
 from sklearn.tree import DecisionTreeRegressor
 from sklearn.utils.fixes import parse_version
 
-from onnxtrain import Inputs, OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain import Inputs, OrtGradientClassifier, OrtGradientRegressor, load, save
 from onnxtrain.errors import ArgumentTypeError, ConversionError, DataError, ExportError
 from onnxtrain.rows import from_zarr
 
@@ -495,6 +495,17 @@ def test_dates_where_fit_got_numbers_and_scikit_learn_runs_the_steps(dates, make
         with pytest.raises(ArgumentTypeError, match="X contains dates or durations in 'days', but the model takes"):
             call(make(X.assign(days=dates)))
     assert tuned.predict(make(X)).shape == (20,)
+
+
+def test_a_loaded_model_knows_the_columns_that_were_numbers(tmp_path):
+    imputer = make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder())
+    model = of_bikes((StandardScaler(), ["days"]), (imputer, ["brand"]))
+    X = BIKES[["kind", "brand"]].fillna("none").assign(days=np.arange(20))
+    save(OrtGradientRegressor(model, max_iter=1).fit(X, RENT), tmp_path / "bikes.onnx")
+    loaded = load(tmp_path / "bikes.onnx")
+    with pytest.raises(ArgumentTypeError, match="X contains dates or durations in 'days', but the model takes"):
+        loaded.predict(X.assign(days=DAYS))
+    assert loaded.predict(X).shape == (20,)
 
 
 def test_missing_integers_where_scikit_learn_runs_the_steps():

@@ -172,7 +172,7 @@ def _columns_taken(estimator: BaseEstimator, step: BaseEstimator, X: Any) -> Any
 
 
 def _reason(estimator: BaseEstimator, step: BaseEstimator, X: Any, why: str) -> str:
-    """Return the cause, and what works, of an error that skl2onnx words in the terms of its code; empty for others."""
+    """Return cause and remedy for some error messages of skl2onnx; empty for others."""
     if isinstance(step, SimpleImputer):
         return _of_imputer(step, X)
     if "Infrequent categories are not implemented" in why:

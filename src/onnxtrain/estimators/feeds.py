@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 
-from onnxtrain.convert.columns import date_columns, object_columns
-from onnxtrain.errors import ArgumentTypeError, DataError
+from onnxtrain.convert.columns import object_columns
+from onnxtrain.errors import DataError
 from onnxtrain.estimators.arrays import ATTENTION_MASKS, cast, check_mask, check_texts
 from onnxtrain.estimators.protocols import Features, is_frame
-from onnxtrain.estimators.remedies import as_data_error, of_columns
+from onnxtrain.estimators.remedies import as_data_error, check_no_dates
 from onnxtrain.estimators.row_shapes import check_features
 
 
@@ -109,13 +109,11 @@ def _as_matrix(X: npt.ArrayLike, dtype: np.dtype, shape: tuple) -> np.ndarray:
 
 
 def _check_no_dates(X: Any, inputs: Mapping[str, np.dtype]) -> None:
-    """Raise an ArgumentTypeError for columns of dates that the model takes as numbers: numpy takes nanoseconds."""
-    if not is_frame(X):
-        return
-    numeric = {name for name, dtype in inputs.items() if dtype.kind not in "OSU"}
-    columns = X[[name for name, kind in X.dtypes.items() if kind.kind not in "fiub" and str(name) in numeric]]
-    if date_columns(columns):
-        raise ArgumentTypeError(of_columns(columns))
+    """Raise an ArgumentTypeError for columns with dates or durations whose input is numeric."""
+    if is_frame(X):
+        numeric = {name for name, dtype in inputs.items() if dtype.kind not in "OSU"}
+        others = [name for name, kind in X.dtypes.items() if kind.kind not in "fiub" and str(name) in numeric]
+        check_no_dates(X[others])
 
 
 def _as_fitted(name: str, column: np.ndarray, dtype: np.dtype) -> np.ndarray:

@@ -160,7 +160,7 @@ def _share_of_l1(last: Any) -> float:
 
 
 def _same_penalty(last: Any, kind: type, share: float) -> str:
-    """Return the parameters of the same penalty here, with the numbers that an estimator chose itself."""
+    """Return the arguments of the equivalent penalty, with the strength that cross-validation selected, if any."""
     absolute, (strength, squared) = _OF_L1.get(kind, ""), _PENALTIES[kind]
     same = absolute if share == 1 else squared
     if absolute and 0 < share < 1:

@@ -1,4 +1,4 @@
-"""Warnings of rows that show the model what it is to predict: targets among the columns, known validation rows."""
+"""Warnings of data leakage: the target among the features, training rows in the validation set."""
 
 from __future__ import annotations
 

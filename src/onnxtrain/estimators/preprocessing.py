@@ -23,17 +23,17 @@ from sklearn.utils.validation import check_array, validate_data
 from onnxtrain.convert import HISTOGRAMS, holds
 from onnxtrain.convert.bind import NO_WORDS
 from onnxtrain.convert.check import differences
-from onnxtrain.convert.columns import by_column, date_columns, rounding_code
+from onnxtrain.convert.columns import by_column, rounding_code
 from onnxtrain.convert.compared_rows import COMPARED_ROWS, at_most, rows_between, some_rows
 from onnxtrain.convert.learned import inside
 from onnxtrain.dialects import for_table
-from onnxtrain.errors import ArgumentTypeError, ConversionError, DataError, ExportError, ModelError, warn
+from onnxtrain.errors import ConversionError, DataError, ExportError, ModelError, warn
 from onnxtrain.estimators.arrays import as_pandas
 from onnxtrain.estimators.division import Division, divisions, steps_of, why_indivisible
 from onnxtrain.estimators.frames import InputForm, holds_halves
 from onnxtrain.estimators.named_columns import DIVIDED_BY_GAPS, in_order, takes_nan, without_imputed
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_frame, is_of_objects
-from onnxtrain.estimators.remedies import OF_GAPS, as_data_error, of_columns, of_names
+from onnxtrain.estimators.remedies import OF_GAPS, as_data_error, check_no_dates, of_names
 from onnxtrain.estimators.validation import check_lengths
 
 #: The number of entries that are rounded to float32 at a time, which takes a tenth of a second.
@@ -69,18 +69,20 @@ class PreprocessedForm(InputForm):
         The division of the user's estimator; None if the steps were read from a file.
     reason : str
         Why ONNX does not run the first steps; empty if they were read from a file.
-    numeric : set of str
-        The numeric columns of the frame in ``fit``; empty if the steps were read from a file.
+    numeric : tuple of str
+        The names of the numeric columns of a data frame in ``fit``.
     """
 
     division: Division | None = field(default=None, repr=False)
     reason: str = field(default="", repr=False)
-    numeric: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+    numeric: tuple[str, ...] = field(default=(), repr=False)
 
     @classmethod
-    def of_division(cls, division: Division, dtype: str, reason: str) -> PreprocessedForm:
-        """Return the form of rows for a divided estimator; `reason` says why it is divided."""
-        how = dict(front=division.front, division=division, reason=reason)
+    def of_division(cls, division: Division, dtype: str, reason: str, X: Any) -> PreprocessedForm:
+        """Return the form of rows such as `X` for a divided estimator; `reason` says why it is divided."""
+        columns = X.dtypes.items() if is_frame(X) else ()
+        numeric = tuple(str(name) for name, kind in columns if kind.kind in "fiub")
+        how = dict(front=division.front, division=division, reason=reason, numeric=numeric)
         return cls(False, dtype, allow_nan=division.allows_nan, **how)
 
     def check(
@@ -96,7 +98,8 @@ class PreprocessedForm(InputForm):
         """Return the columns of the trained part, and targets with as many rows."""
         if not reset and is_frame(X) and self.division is not None and hasattr(estimator, "feature_names_in_"):
             X = in_order(X, estimator.feature_names_in_, self.division.whole)
-        self._check_no_dates(as_pandas(X), reset=reset)
+        if is_frame(rows := as_pandas(X)):
+            check_no_dates(rows[[name for name in rows.columns if str(name) in self.numeric]])
         with as_data_error(X):
             if y is not None:
                 check_lengths(X, y)
@@ -105,15 +108,6 @@ class PreprocessedForm(InputForm):
                 dtype = "numeric" if numeric else None
                 y = check_array(y, accept_sparse="csr", ensure_2d=False, dtype=dtype, input_name="y")
             return self._columns(X, reset=reset), y
-
-    def _check_no_dates(self, X: Any, *, reset: bool) -> None:
-        """Raise an ArgumentTypeError for dates where fit got numbers: scikit-learn takes their nanoseconds."""
-        if not is_frame(X):
-            return
-        if reset:
-            self.numeric.update(str(name) for name, dtype in X.dtypes.items() if dtype.kind in "fiub")
-        elif dates := [name for name in X.columns if str(name) in self.numeric.intersection(date_columns(X))]:
-            raise ArgumentTypeError(of_columns(X[dates]))
 
     def pieces(self, X: ArrayLike) -> Iterator[ArrayLike]:
         """Yield a few hundred texts at a time, where each step is scikit-learn's own and transforms a row by itself."""

@@ -303,7 +303,7 @@ def _names_of_index(X: Any) -> list[Any]:
 
 
 def _for_infinity(X: Any) -> str:
-    """Return the remedy for infinity in a matrix or a frame of numbers."""
+    """Return the remedy for infinite values in a numeric matrix or data frame."""
     table = np.asarray(X)
     if table.dtype == np.float16:
         return " X is float16, whose largest number is 65504. Compute it, or read it, as float32."
@@ -430,6 +430,12 @@ def _is_about(X: object, message: str) -> bool:
     """Whether an error may be about the rows: it names no type, or the type of the values of a column of theirs."""
     named = re.search(r"not '([\w.]+)'", message)
     return named is None or named[1].rpartition(".")[2] in types_of_columns(X)
+
+
+def check_no_dates(X: Any) -> None:
+    """Raise an ArgumentTypeError for columns with dates or durations, which numpy would cast to nanoseconds."""
+    if date_columns(X):
+        raise ArgumentTypeError(of_columns(X))
 
 
 def of_columns(X: Any) -> str:

@@ -246,9 +246,7 @@ def write_estimator(
         "fitted_with": {name: encoder.encode(value, name) for name, value in _fitted_with(trained).items()},
         "begun_with": {name: encoder.encode(value, name) for name, value in _set_since_start(estimator).items()},
         "attributes": {name: encoder.encode(value, name) for name, value in kept.items()},
-        "form": encoder.encode(
-            _parts(trained.form, "front", "division", "reason", "taken", "numeric"), "the input form"
-        ),
+        "form": encoder.encode(_parts(trained.form, "front", "division", "reason", "taken"), "the input form"),
         "front": encoder.encode(_front_of(trained.form), "the preprocessing steps"),
         "own_file": encoder.encode(own, "the original model"),
         "layout": encoder.encode(trained.source.layout, "the files of its weights"),
@@ -339,9 +337,8 @@ def _front_of(form: InputForm) -> np.ndarray | None:
 
 
 def _form_of(parts: Mapping[str, Any], front: np.ndarray | None, trusted: tuple[str, ...]) -> InputForm:
-    form = InputForm(**parts)
-    _check_types("the input form", parts, get_type_hints(InputForm))
-    return form if front is None else PreprocessedForm(**parts, front=from_bytes(front, trusted))
+    _check_types("the input form", parts, get_type_hints(InputForm if front is None else PreprocessedForm))
+    return InputForm(**parts) if front is None else PreprocessedForm(**parts, front=from_bytes(front, trusted))
 
 
 class Kept:

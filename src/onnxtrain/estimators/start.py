@@ -20,13 +20,11 @@ from sklearn.utils import get_tags
 
 from onnxtrain.convert.boosted import check_exported
 from onnxtrain.convert.check import answer
-from onnxtrain.convert.columns import date_columns
 from onnxtrain.convert.head import head_weights
 from onnxtrain.convert.learned import inside, predictor_of, thawed
 from onnxtrain.convert.lookups import added_masks
 from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.errors import (
-    ArgumentTypeError,
     ConversionError,
     DataError,
     OnnxTrainError,
@@ -69,7 +67,7 @@ from onnxtrain.estimators.protocols import (
     is_of_objects,
     is_onnx,
 )
-from onnxtrain.estimators.remedies import as_data_error, of_columns
+from onnxtrain.estimators.remedies import as_data_error, check_no_dates
 from onnxtrain.estimators.reports import (
     is_part_of_more,
 )
@@ -224,7 +222,8 @@ def _start_divided(
             rows = check_first_rows(estimator, X, y, sample_weight)
         return rows, *_begin(estimator, rows, whole)
     for division in found:
-        form = PreprocessedForm.of_division(division, floats_of(estimator.dtype), reason_of(X, refused, rounding))
+        reason = reason_of(X, refused, rounding)
+        form = PreprocessedForm.of_division(division, floats_of(estimator.dtype), reason, as_pandas(X))
         try:
             rows = check_first_rows(estimator, X, y, sample_weight, form)
             if division.inside:
@@ -273,9 +272,7 @@ def _check_no_dates(model: Estimator, X: Any) -> None:
     """
     if not (is_polars(X) or is_frame(X)) or any(map(_may_take_dates, inside(model))):
         return
-    rows = as_pandas(X[:_FEW])
-    if date_columns(rows):
-        raise ArgumentTypeError(of_columns(rows))
+    check_no_dates(as_pandas(X[:_FEW]))
 
 
 def _may_take_dates(step: Estimator) -> bool:

@@ -15,11 +15,11 @@ import numpy as np
 from sklearn.utils.validation import _check_sample_weight, assert_all_finite, check_array, validate_data
 from sklearn.utils.validation import check_X_y as check_arrays
 
-from onnxtrain.convert.columns import date_columns, text_columns
-from onnxtrain.errors import ArgumentTypeError, DataError, warn
+from onnxtrain.convert.columns import text_columns
+from onnxtrain.errors import DataError, warn
 from onnxtrain.estimators.arrays import cast, check_texts
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_frame, is_onnx
-from onnxtrain.estimators.remedies import as_data_error, of_columns
+from onnxtrain.estimators.remedies import as_data_error, check_no_dates
 from onnxtrain.losses import find_loss
 from onnxtrain.registry import did_you_mean
 
@@ -37,9 +37,9 @@ _SMALLEST = 1e-16
 
 
 def _check_no_dates(X: Any) -> None:
-    """Raise an error for dates or durations: scikit-learn casts a frame or an array of them alone to nanoseconds."""
-    if is_frame(X) and date_columns(X):
-        raise ArgumentTypeError(of_columns(X))
+    """Raise an error for dates or durations in a data frame or an array."""
+    if is_frame(X):
+        check_no_dates(X)
     if getattr(getattr(X, "dtype", None), "kind", "") in ("m", "M"):
         raise DataError(
             "X contains dates or durations. Convert it to numbers, such as X.astype('datetime64[D]').astype(float) for "
