@@ -15,6 +15,7 @@ from sklearn.utils.fixes import parse_version
 from onnxtrain import OrtGradientRegressor
 from onnxtrain.errors import ConvergenceError
 from onnxtrain.optim import SGD
+from onnxtrain.training.state import TrainingState, jump_of
 
 X, y = load_diabetes(return_X_y=True)
 X, y = scale(X), scale(y)
@@ -74,6 +75,32 @@ def test_a_small_rise_warns_and_keeps_the_last_weights(name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         search.fit(X, y)
+
+
+@pytest.mark.parametrize(
+    "last, first, goes_back",
+    [
+        (0.328, 0.317, True),
+        (0.3170001, 0.317, False),
+        (0.3, 0.317, False),
+        (3e-14, 1e-14, False),
+        (np.nan, 0.317, True),
+    ],
+)
+def test_lbfgs_goes_back_where_its_loss_jumped(last, first, goes_back):
+    """Such a loss, that of votes, may be another one for the same weights in a graph of another order."""
+    start, end = {"w": np.zeros(1)}, {"w": np.ones(1)}
+    state = TrainingState(dict(end))
+    rise = jump_of(state, start, lambda w: first if w is start else last, lambda w: 1.0)
+    assert (rise is not None) == goes_back
+    assert (state.weights is start) == goes_back
+
+
+@pytest.mark.parametrize("solver", ["lbfgs", "adam"])
+def test_a_start_at_the_minimum_is_no_rise(solver):
+    for target in (y, X @ np.arange(10.0)):
+        start = LinearRegression().fit(X, target)
+        OrtGradientRegressor(start, solver=solver, max_iter=5, random_state=0).fit(X, target)  # filterwarnings = error
 
 
 @pytest.mark.parametrize("name", STEADY)

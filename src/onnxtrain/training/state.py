@@ -33,6 +33,9 @@ _OF_SHUFFLED = 1e-3
 #: Steps from a minimum end less than this above it.
 _NOTICED = 1e-3
 
+#: The rounding of a perfect fit in float32, relative to the increase of its loss by permuting the labels.
+_ROUNDING = 1e-6
+
 
 @dataclass
 class TrainingState:
@@ -364,7 +367,7 @@ def jump_of(state: TrainingState, start: Weights, loss: Loss, shuffled: Loss) ->
     the same weights, since its graph is computed in another order.
     """
     last, first = loss(state.result()), loss(start)
-    if last <= first or last - first <= _OF_SHUFFLED * abs(shuffled(start) - first):
+    if last - first <= _NOTICED * abs(first) or last - first <= _ROUNDING * abs(shuffled(start) - first):
         return None
     return keep_best(state, start, loss)
 
