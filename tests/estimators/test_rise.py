@@ -34,9 +34,10 @@ SMALL = {
     "steps too long for a minimum": dict(learning_rate=0.1, max_iter=20),
     "a row at a time": dict(solver=SGD(momentum=0.9), learning_rate=3e-4, batch_size=1, max_iter=3),
     "from the first epoch on": dict(learning_rate=0.1, batch_size=32, max_iter=2),
+    "from a minimum, by a ten-thousandth": dict(learning_rate=1e-3, max_iter=20),
 }
 STEADY = {
-    "ordinary": dict(learning_rate=1e-3, max_iter=20),
+    "of another loss": dict(loss="absolute_error", learning_rate=1e-3, max_iter=20),
     "no epoch": dict(max_iter=0),
     "penalized": dict(l1=0.5, l2=0.5, learning_rate=0.1, max_iter=30),
 }
@@ -70,7 +71,7 @@ def test_a_small_rise_warns_and_keeps_the_last_weights(name):
     ):
         model.fit(X, y)
     after = model.losses(X, y).mean()
-    assert 1.001 * before < after < 1.2 * before
+    assert (1 + 1e-5) * before < after < 1.2 * before
     search = GridSearchCV(OrtGradientRegressor(random_state=0, **SMALL[name]), {"l2": [0.0]}, cv=2)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -96,11 +97,10 @@ def test_lbfgs_goes_back_where_its_loss_jumped(last, first, goes_back):
     assert (state.weights is start) == goes_back
 
 
-@pytest.mark.parametrize("solver", ["lbfgs", "adam"])
-def test_a_start_at_the_minimum_is_no_rise(solver):
+def test_a_start_at_the_minimum_is_no_rise():
     for target in (y, X @ np.arange(10.0)):
         start = LinearRegression().fit(X, target)
-        OrtGradientRegressor(start, solver=solver, max_iter=5, random_state=0).fit(X, target)  # filterwarnings = error
+        OrtGradientRegressor(start, solver="lbfgs", max_iter=5, random_state=0).fit(X, target)  # filterwarnings = error
 
 
 @pytest.mark.parametrize("name", STEADY)
@@ -191,7 +191,8 @@ def test_the_best_epoch_is_kept_where_it_is_better_than_the_start():
 
 
 def test_the_weights_of_the_best_epoch_are_not_kept_for_longer():
-    assert OrtGradientRegressor(max_iter=3, random_state=0).fit(X, y)._state.best_weights is None
+    model = OrtGradientRegressor(loss="absolute_error", max_iter=3, random_state=0).fit(X, y)
+    assert model._state.best_weights is None
 
 
 def test_an_outlier_outside_the_first_batch_is_no_rise():

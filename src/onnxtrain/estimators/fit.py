@@ -108,8 +108,9 @@ def fit(
         task = FitTask(estimator, *rows, model, state)
     if killed is None:
         state.begin(validated=validation is not None, weighted=data.weighted)
-    # a search or a loop of fits would repeat the warning; rows that are not at hand would be read twice more
-    small = known is None and not is_part_of_more() and data.at_hand is not None
+    # a search or a loop of fits would repeat the warning; very many rows, or rows in files, would be read thrice more
+    in_memory = isinstance(data, TrainingData) and not data.in_blocks
+    small = known is None and not is_part_of_more() and in_memory
     prepared = Fit(model.rest, data, validation, settings, state, so_far, estimator._random_state, graphs, small)
     listeners = *task.listeners, *_of_user(own, estimator, model, state), *file.listeners(model, state)
     train(estimator, model, prepared, estimator.max_iter, *listeners)

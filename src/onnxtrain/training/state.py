@@ -29,12 +29,9 @@ FAR = 10.0
 #: away from a perfect fit. At this value R² falls from 1 to 0.998.
 _OF_SHUFFLED = 1e-3
 
-#: The least rise that is reported, relative to the initial loss, unless a search or a loop of fits would repeat it.
-#: Steps from a minimum end less than this above it.
-_NOTICED = 1e-3
-
-#: The rounding of a perfect fit in float32, relative to the increase of its loss by permuting the labels.
-_ROUNDING = 1e-6
+#: The least rise that is reported, relative to the initial loss, and to its increase by permuting the labels, unless a
+#: search or a loop of fits would repeat it. Rounding in float32 is less.
+_NOTICED = 1e-5
 
 
 @dataclass
@@ -338,7 +335,7 @@ def rise_of(
 ) -> Rise | None:
     """If training ended above its initial loss, go back to better weights and return the rise; else return None.
 
-    With `small`, a rise from 0.1 % is returned, too. Noise may be its cause, so the last weights are kept then.
+    With `small`, every rise beyond rounding is returned. Noise may be its cause, so the last weights are kept then.
 
     `loss`, and `shuffled`, the loss with permuted labels, run over all rows, so they are called only if the losses of
     the epochs do not exclude a rise. The increase by permuted labels is the scale of the loss. It bounds the noise that
@@ -353,11 +350,11 @@ def rise_of(
         return None
     scale = shuffled(start) - first
     noise = min(100 * tol, scale / 100) if scale > 0 else 100 * tol
-    if not _is_above(last, first, _NOTICED if small else share, noise) or last - first <= _OF_SHUFFLED * scale:
-        return None
-    if _is_above(last, first, share, noise):
+    if _is_above(last, first, share, noise) and not last - first <= _OF_SHUFFLED * scale:
         return keep_best(state, start, loss)
-    return Rise(first, last, last, f"of epoch {state.epoch}")
+    if small and last - first > _NOTICED * max(abs(first), scale):
+        return Rise(first, last, last, f"of epoch {state.epoch}")
+    return None
 
 
 def jump_of(state: TrainingState, start: Weights, loss: Loss, shuffled: Loss) -> Rise | None:
@@ -367,7 +364,7 @@ def jump_of(state: TrainingState, start: Weights, loss: Loss, shuffled: Loss) ->
     the same weights, since its graph is computed in another order.
     """
     last, first = loss(state.result()), loss(start)
-    if last - first <= _NOTICED * abs(first) or last - first <= _ROUNDING * abs(shuffled(start) - first):
+    if last - first <= _NOTICED * max(abs(first), shuffled(start) - first):
         return None
     return keep_best(state, start, loss)
 
