@@ -80,7 +80,6 @@ def check_same(a, b):
     assert a._random_state.randint(1 << 30) == b._random_state.randint(1 << 30)
 
 
-@pytest.mark.filterwarnings("ignore:The loss did not fall")
 @pytest.mark.parametrize("every", [1, 3])
 @pytest.mark.parametrize("name", FITS)
 def test_goes_on_from_any_epoch(name, every, tmp_path):
@@ -124,7 +123,6 @@ def test_a_callback_that_stopped_the_fit_has_stopped_it(tmp_path):
     assert model.fit(X, y, checkpoint=tmp_path / "fit.onnx", resume=True).n_iter_ == 4
 
 
-@pytest.mark.filterwarnings("ignore:The loss did not fall")
 def test_a_checkpoint_is_a_model(tmp_path):
     fit("held out", 12, tmp_path / "fit.onnx", killed_after=3, every=2)
     so_far = load(tmp_path / "fit.onnx")

@@ -496,7 +496,6 @@ def test_probabilities_that_underflow_in_float64_are_uniform(dtype):
     np.testing.assert_array_equal(ours.predict(X), model.predict(X))
 
 
-@pytest.mark.filterwarnings("ignore:The loss did not fall")
 def test_a_calibrated_classifier_has_no_loss_that_is_not_a_number():
     X, y = load_breast_cancer(return_X_y=True)  # not scaled: powers of the scores are infinite in float32
     model = CalibratedClassifierCV(LinearSVC(random_state=0), cv=2).fit(X, y)

@@ -49,7 +49,6 @@ def test_steps(names, warm_start):
     assert steps == WAYS[names]
 
 
-@pytest.mark.filterwarnings("ignore:The loss did not fall")
 @pytest.mark.parametrize("schedule", [Cosine(0.1), OneCycle(0.1), InverseScaling(0.1)], ids=lambda s: type(s).__name__)
 @pytest.mark.parametrize("way", ["kept", "saved", "pickled"])
 def test_a_call_an_epoch_is_a_fit(way, schedule, tmp_path):

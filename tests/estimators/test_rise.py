@@ -17,6 +17,8 @@ from onnxtrain.errors import ConvergenceError
 from onnxtrain.optim import SGD
 from onnxtrain.training.state import TrainingState, jump_of
 
+pytestmark = pytest.mark.filterwarnings("error")  # small rises, too, which other tests ignore
+
 X, y = load_diabetes(return_X_y=True)
 X, y = scale(X), scale(y)
 

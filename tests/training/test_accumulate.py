@@ -79,7 +79,6 @@ def test_several_batches_are_one_of_all_their_rows(case, k):
     assert found._state.step == expected._state.step
 
 
-@pytest.mark.filterwarnings("ignore:The loss did not fall")
 @pytest.mark.parametrize("n_columns, n_outputs", [(6, 1), (1, 6)])
 @pytest.mark.parametrize("penalties", [{"l2": 0.1}, {"l1": 0.1}, {"l1": 0.1, "l1_method": "proximal", "l2": 0.1}])
 def test_gradients_of_one_column_or_row_of_weights_are_summed(n_columns, n_outputs, penalties):
