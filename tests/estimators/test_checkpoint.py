@@ -145,7 +145,7 @@ def test_a_full_disk_does_not_end_a_fit(tmp_path, monkeypatch):
         return fsync(handle)
 
     monkeypatch.setattr(os, "fsync", full)
-    model = OrtGradientRegressor(max_iter=4, random_state=0)
+    model = OrtGradientRegressor(loss="absolute_error", max_iter=4, random_state=0)
     words = r"cannot be written: No space left on device\."
     with (
         pytest.warns(UserWarning, match=words + " Training continues; the file is unchanged") as warned,
@@ -157,7 +157,7 @@ def test_a_full_disk_does_not_end_a_fit(tmp_path, monkeypatch):
     assert load(path).n_iter_ == 1
     assert [p.name for p in tmp_path.iterdir()] == ["fit.onnx"]
     monkeypatch.undo()
-    check_same(model, OrtGradientRegressor(max_iter=4, random_state=0).fit(X, y, checkpoint=path, resume=True))
+    check_same(model, clone(model).fit(X, y, checkpoint=path, resume=True))
 
 
 def test_a_disk_that_has_room_again(tmp_path, monkeypatch):
