@@ -99,8 +99,9 @@ class Fit:
         loop = self._loop()
         if loop is None:
             return self._minimize(listeners)
-        validate = None if self.validation is None else self._mean_loss_on(self.validation, loop.place)
-        loss = validate or self._penalized_loss(loop.place)
+        place = loop.place
+        validate = None if self.validation is None else self._mean_loss_on(self.validation, place)
+        loss = validate or self._penalized_loss(place)
         end = EpochEnd(
             self.state, self.settings.tol, self.settings.n_iter_no_change, validate, self.settings.average, listeners
         )
@@ -118,8 +119,9 @@ class Fit:
             raise ConvergenceError(f"{e} {kept} {remedy}") from e
         except KeyboardInterrupt as e:
             interrupt = e
+        del loop  # it holds a batch, which may be large when dense
         small = self.reports_small_rise and interrupt is None
-        shuffled = self._shuffled_loss(loop.place)
+        shuffled = self._shuffled_loss(place)
         rise = rise_of(self.state, self.start, loss, shuffled, self.settings.tol, n_epochs, small=small)
         return Outcome(interrupt, rise)
 
