@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_breast_cancer, load_diabetes
 from sklearn.decomposition import PCA, KernelPCA
-from sklearn.ensemble import VotingRegressor
+from sklearn.ensemble import HistGradientBoostingRegressor, VotingRegressor
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.impute import IterativeImputer, SimpleImputer
@@ -528,3 +528,32 @@ def test_a_transformer_without_state_may_be_the_last_in_front(steps, tmp_path):
     save(tuned, tmp_path / "saved")
     again = load(tmp_path / "saved", trusted=[f"{Logarithm.__module__}.Logarithm"])
     np.testing.assert_array_equal(again.predict(X), tuned.predict(X))
+
+
+def in_years(rows):
+    return rows.select(rows["months"].fill_null(0) / 12, rows["size"])
+
+
+YEARS = make_pipeline(FunctionTransformer(in_years), HistGradientBoostingRegressor(max_iter=5))
+
+
+@pytest.mark.parametrize("model", [YEARS, VotingRegressor([("years", YEARS), ("again", YEARS)])], ids=["alone", "vote"])
+def test_a_function_of_polars_gets_polars(model):
+    polars = pytest.importorskip("polars", reason="polars is not installed")
+    months = np.arange(120) % 50
+    rows = polars.DataFrame({"months": np.where(months > 40, None, months).tolist(), "size": BESIDE.round(1)})
+    expected = clone(model).fit(rows, Y[:120])
+    tuned = OrtGradientRegressor(expected, max_iter=0).fit(rows, Y[:120])
+    np.testing.assert_allclose(tuned.predict(rows), expected.predict(rows), rtol=1e-5)
+
+
+def looked_up(rows, known):
+    return rows.assign(count=[known[value] for value in rows["count"]])
+
+
+def test_a_step_may_refuse_values_between_those_of_the_rows():
+    rows = pd.DataFrame({"count": np.arange(120) % 4 * 2, "size": BESIDE})
+    step = FunctionTransformer(looked_up, kw_args={"known": {0: 5.0, 2: 1.0, 4: 3.0, 6: 2.0}})
+    model = make_pipeline(step, HistGradientBoostingRegressor(max_iter=5)).fit(rows, Y[:120])
+    tuned = OrtGradientRegressor(model, max_iter=0).fit(rows, Y[:120])
+    np.testing.assert_allclose(tuned.predict(rows), model.predict(rows), rtol=1e-5)

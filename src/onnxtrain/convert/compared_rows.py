@@ -22,7 +22,9 @@ def some_rows(X: Any, n_rows: int) -> Any:
     chosen = spread(np.shape(X)[0], at_most(X, n_rows))
     if hasattr(X, "toarray"):
         return X.tocsr()[chosen]
-    return X.iloc[chosen] if hasattr(X, "iloc") else np.asarray(X)[chosen]
+    if hasattr(X, "columns"):  # of pandas or polars
+        return X.iloc[chosen] if hasattr(X, "iloc") else X[chosen]
+    return np.asarray(X)[chosen]
 
 
 def rows_between(X: Any) -> Any:
@@ -42,14 +44,17 @@ def rows_between(X: Any) -> Any:
     chosen = rng.integers(0, len(X), n_rows)
     found = X.iloc[chosen].copy() if hasattr(X, "iloc") else X[chosen]
     given, columns = (X, found) if hasattr(X, "columns") else (X.T, found.T)
-    changed = False
+    new = {}
     for name in X.columns if hasattr(X, "columns") else range(len(columns)):
         values = np.asarray(given[name])
         between = _decimals(values, n_rows)
         if len(between):
-            columns[name] = rng.permutation(np.resize(between, n_rows)).astype(values.dtype)
-            changed = True
-    return found if changed else None
+            new[name] = rng.permutation(np.resize(between, n_rows)).astype(values.dtype)
+    if new and hasattr(found, "with_columns"):  # of polars, which has no assignment
+        return found.with_columns(**{str(name): values for name, values in new.items()}).cast(found.schema)
+    for name, values in new.items():
+        columns[name] = values
+    return found if new else None
 
 
 def _decimals(values: np.ndarray, n: int) -> np.ndarray:

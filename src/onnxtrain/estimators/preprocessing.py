@@ -129,12 +129,12 @@ class PreprocessedForm(InputForm):
         if self.division is None or not holds(self.division.tail, HISTOGRAMS):
             return rows
         found = super().exact(self.front.transform(X), rows)
-        between = None if found is rows else rows_between(as_pandas(X))
+        between = None if found is rows else rows_between(X)
         if between is None:
             return found
         try:
             columns = self.front.transform(between)
-        except ValueError:  # a number between may be an unknown category
+        except Exception:  # any class: a number between may be an unknown category, for a step of the user's own too
             return found
         return np.vstack([found, _dense(columns)])
 
@@ -213,8 +213,7 @@ def check_agreement(division: Division, X: ArrayLike) -> None:
     ConversionError
         They differ, because the estimator passes other rows to its pipelines than it gets.
     """
-    rows: Any = as_pandas(X)
-    rows = rows.iloc[:_SOME] if is_frame(rows) else rows[:_SOME]
+    rows: Any = X.iloc[:_SOME] if is_frame(X) else X[:_SOME]  # type: ignore[index]
     whole, tail = division.whole, division.tail
     methods = [m for m in _METHODS if hasattr(whole, m)]
     columns = division.front.transform(rows)
