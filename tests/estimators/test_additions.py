@@ -1,6 +1,7 @@
 """Classes that onnxtrain alone converts, on tables as scikit-learn loads them: equal at rate 0, trained, written back."""
 
 import numpy as np
+import onnxruntime
 import pytest
 import scipy.sparse
 import sklearn
@@ -169,6 +170,18 @@ def test_small_probabilities_of_a_gaussian_process_keep_their_digits(dtype, erro
     assert sums.min() < 1e-3
     tuned = OrtGradientClassifier(fitted, max_iter=0, dtype=dtype).fit(WINE, KIND)
     np.testing.assert_allclose(tuned.predict_proba(WINE), fitted.predict_proba(WINE), rtol=0, atol=error)
+
+
+def test_probabilities_that_scikit_learn_does_not_resolve_are_reported():
+    fitted = clone(CLASSIFIERS["gaussian process, scaled"][0]).fit(WINE, KIND)
+    tuned = OrtGradientClassifier(fitted, solver="lbfgs", dtype="float64", max_iter=50).fit(WINE, KIND)
+    with pytest.warns(UserWarning, match=r"scikit-learn predicts other classes .* below 1e-07 in \d+ of \d+ rows"):
+        back = tuned.to_sklearn()
+    assert np.mean(back.predict(WINE) == KIND) < 0.9 < np.mean(tuned.predict(WINE) == KIND)
+    session = onnxruntime.InferenceSession(tuned.get_trained_onnx().SerializeToString())
+    np.testing.assert_array_equal(session.run(None, {"X": WINE.astype(np.float64)})[0], tuned.predict(WINE))
+    earlier = OrtGradientClassifier(fitted, solver="lbfgs", dtype="float64", max_iter=2).fit(WINE, KIND)
+    close(earlier.to_sklearn().predict_proba(WINE), earlier.predict_proba(WINE))
 
 
 @pytest.mark.filterwarnings("ignore:Before training, the model predicts rows with the label")

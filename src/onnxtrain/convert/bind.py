@@ -18,12 +18,14 @@ import onnx
 import onnx_ir as ir
 from sklearn.base import BaseEstimator
 from sklearn.dummy import DummyClassifier
+from sklearn.gaussian_process import GaussianProcessClassifier
 from sklearn.isotonic import IsotonicRegression
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.neighbors import BallTree, KDTree
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, StandardScaler
 
 from onnxtrain import graph as graphs
+from onnxtrain.convert.additions.gaussian_process import warn_of_unresolved
 from onnxtrain.convert.boosted_leaves import bind_boosted, told_apart
 from onnxtrain.convert.columns import positional
 from onnxtrain.convert.derived import keep_in_range, range_layout, tie
@@ -38,6 +40,7 @@ from onnxtrain.convert.learned import (
     get,
     holds,
     holds_boosted,
+    inside,
     last_columns,
     leaf_values,
     learned,
@@ -438,6 +441,9 @@ def to_sklearn(estimator: BaseEstimator, bindings: Iterable[Binding], weights: M
         _write(trained, known[name], np.asarray(weight))
     for owner in {id(o): o for o in (_owner(trained, known[n]) for n in weights if known[n].kind != "leaf")}.values():
         make_consistent(owner)
+    for found in inside(trained):
+        if isinstance(found, GaussianProcessClassifier):
+            warn_of_unresolved(found)
     return trained
 
 

@@ -24,11 +24,16 @@ from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessR
 from sklearn.gaussian_process._gpc import COEFS, LAMBDAS
 
 from onnxtrain.convert.additions.kernels import Pairs, RowsWith, RowsWithThemselves, pairwise
+from onnxtrain.convert.compared_rows import COMPARED_ROWS, some_rows
 from onnxtrain.convert.custom import Nodes, built_in
-from onnxtrain.errors import ConversionError
+from onnxtrain.errors import ConversionError, warn
 
 #: The covariance of a part of a kernel.
 _Inner: TypeAlias = Callable[[Any], ir.Value]
+
+#: scikit-learn's probabilities of a classifier are off by up to 1e-12, 1e-5 of this, because the terms of their sum are
+#: up to 3500.
+_RESOLVED = 1e-7
 
 
 def covariance(op: Nodes, kernel: Any, pairs: Pairs, n_features: int) -> ir.Value:
@@ -130,6 +135,25 @@ def gaussian_process_classifier(op: Nodes, estimator: Any, X: ir.Value) -> ir.Va
         )
     each = op.Concat(*(_of_second_class(op, part, X) for part in base.estimators_), axis=1)
     return op.Div(each, op.ReduceSum(each, [1], keepdims=1))
+
+
+def warn_of_unresolved(estimator: GaussianProcessClassifier) -> None:
+    """Warn if scikit-learn does not resolve the probabilities of several classes, which it normalizes.
+
+    Training may lower those of all classes of a row, because only their ratios count.
+    """
+    parts = getattr(getattr(estimator, "base_estimator_", None), "estimators_", None)
+    if parts is None or estimator.multi_class == "one_vs_one":  # not fitted, such as a parameter of a vote; two classes
+        return
+    rows = some_rows(parts[0].X_train_, COMPARED_ROWS)
+    lost = int(np.sum(sum(part.predict_proba(rows)[:, 1] for part in parts) < _RESOLVED))
+    if lost:
+        warn(
+            f"scikit-learn predicts other classes than the trained model. Training lowered the probabilities of all "
+            f"classes below {_RESOLVED:g} in {lost} of {len(rows)} rows. GaussianProcessClassifier computes them to "
+            "1e-12 and normalizes them. Use get_trained_onnx(), which computes small probabilities exactly, or train "
+            "less, for example with solver='adam' and its default learning rate."
+        )
 
 
 def _of_second_class(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
