@@ -112,12 +112,33 @@ def test_others_do_not(name):
         OrtGradientRegressor(random_state=0, **STEADY[name]).fit(X, y)
 
 
+#: Fits whose validation loss is never below that of the start, and by which factor it may be above it.
+ABOVE_ON_VALIDATION = {
+    "large steps": (dict(solver="sgd", learning_rate=0.3, max_iter=20), 11),
+    "small steps": (dict(learning_rate=1e-3, max_iter=20), 1.2),
+    "L-BFGS": (dict(solver="lbfgs"), 1.2),
+}
+
+
+@pytest.mark.filterwarnings("ignore:The validation set|Training rows")
+@pytest.mark.parametrize("name", ABOVE_ON_VALIDATION)
+def test_the_best_weights_of_a_validation_set_are_kept_above_its_initial_loss(name):
+    params, most = ABOVE_ON_VALIDATION[name]
+    start = LinearRegression().fit(X[::2], y[::2])
+    model = OrtGradientRegressor(start, random_state=0, **params)
+    with pytest.warns(ConvergenceWarning, match="The loss did not fall: on the validation set, it was .* or a penalty"):
+        model.fit(X, y, X_val=X[::2], y_val=y[::2])
+    before = np.mean((start.predict(X[::2]) - y[::2]) ** 2)
+    after = model.losses(X[::2], y[::2]).mean()
+    assert after == pytest.approx(min(model.validation_loss_curve_), rel=1e-5)
+    assert before * (1 + 1e-5) < after < most * before
+
+
 @pytest.mark.filterwarnings("ignore:The validation set")
-def test_the_best_weights_of_a_validation_set_are_no_rise():
-    params = dict(solver="sgd", learning_rate=0.55, max_iter=20, random_state=0)
-    model = OrtGradientRegressor(**params).fit(X, y, X_val=X, y_val=y)  # filterwarnings = error
-    assert model.loss_curve_[-1] > 1e6
-    assert model.losses(X, y).mean() < 20
+@pytest.mark.parametrize("solver", ["adam", "lbfgs"])
+def test_a_validation_loss_that_fell_is_no_rise(solver):
+    params = dict(solver=solver, loss="absolute_error", max_iter=20, random_state=0)
+    OrtGradientRegressor(LinearRegression().fit(X, y), **params).fit(X, y, X_val=X, y_val=y)
 
 
 def test_a_perfect_fit_that_steps_leave_is_no_rise():

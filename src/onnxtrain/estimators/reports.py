@@ -257,7 +257,7 @@ def _losses(info: EpochInfo) -> str:
 def warn_of(outcome: Outcome, fit: Fit, estimator: OrtGradientEstimator) -> None:
     """Warn if a fit was interrupted, if its loss rose or, like scikit-learn, if its loss was still falling."""
     state, rise = fit.state, outcome.rise
-    if rise is not None and fit.settings.optimizer is None:
+    if rise is not None and fit.settings.optimizer is None and not state.validated:
         message = (
             f"The loss rose from {rise.first:.3g} to {rise.last:.3g}. L-BFGS needs a loss without jumps, such as those "
             f"of a vote of estimators. {rise} Set solver='adam', or train the estimators of the vote one by one."
@@ -278,10 +278,12 @@ def warn_of(outcome: Outcome, fit: Fit, estimator: OrtGradientEstimator) -> None
             f"learning_rate{scale}."
         )
     elif rise is not None:
+        where = "on the validation set, " if state.validated else ""
+        rate = "" if fit.settings.optimizer is None else ", or lower learning_rate"
         message = (
-            f"The loss did not fall: it was {rise.first:.6g} before training, and is {rise.last - rise.first:.2g} "
-            "higher after it. The initial weights may be at its minimum. Choose another loss or a penalty, or lower "
-            "learning_rate."
+            f"The loss did not fall: {where}it was {rise.first:.6g} before training, and is "
+            f"{rise.last - rise.first:.2g} higher after it. The initial weights may be at its minimum. Choose another "
+            f"loss or a penalty{rate}."
         )
         warn(message, ConvergenceWarning)
     elif estimator.loss == "epsilon_insensitive" and _several(state) and not any(state.loss_curve[state.first_epoch :]):

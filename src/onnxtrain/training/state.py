@@ -341,8 +341,7 @@ def rise_of(
     the epochs do not exclude a rise. The increase by permuted labels is the scale of the loss. It bounds the noise that
     is derived from `tol`, which may be too large if the targets have other units.
     """
-    may_be_temporary = state.validated or n_epochs == 1
-    share, small = (FAR, False) if may_be_temporary else (RISE, small)
+    share, small = FAR if state.validated or n_epochs == 1 else RISE, small and n_epochs > 1
     if not (_may_not_have_fallen(state) if small else _may_have_risen(state, share)):
         return None
     last, first = loss(state.result()), loss(start)
@@ -352,9 +351,22 @@ def rise_of(
     noise = min(100 * tol, scale / 100) if scale > 0 else 100 * tol
     if _is_above(last, first, share, noise) and not last - first <= _OF_SHUFFLED * scale:
         return keep_best(state, start, loss)
-    if small and last - first > _NOTICED * max(abs(first), scale):
-        return Rise(first, last, last, f"of epoch {state.epoch}")
-    return None
+    return _small_rise(state, first, last, scale) if small else None
+
+
+def rise_on_validation(state: TrainingState, start: Weights, loss: Loss, shuffled: Loss) -> Rise | None:
+    """Return the rise of the validation loss by L-BFGS, from the start to the best iteration, if it exceeds rounding.
+
+    The best iteration is kept, as that of steps is.
+    """
+    last, first = loss(state.result()), loss(start)
+    return _small_rise(state, first, last, shuffled(start) - first)
+
+
+def _small_rise(state: TrainingState, first: float, last: float, scale: float) -> Rise | None:
+    """Return a rise after which the weights are kept, if it exceeds rounding."""
+    is_noticed = last - first > _NOTICED * max(abs(first), scale)
+    return Rise(first, last, last, f"of epoch {state.epoch}") if is_noticed else None
 
 
 def jump_of(state: TrainingState, start: Weights, loss: Loss, shuffled: Loss) -> Rise | None:
@@ -380,10 +392,12 @@ def _may_have_risen(state: TrainingState, share: float) -> bool:
 
 
 def _may_not_have_fallen(state: TrainingState) -> bool:
-    """Whether the losses of the epochs do not exclude that the last weights are no better than the initial ones."""
+    """Whether the losses of the epochs do not exclude that the result is no better than the initial weights."""
     losses = state.loss_curve[state.first_epoch :]
     if state.first_loss is None or not losses:
         return False
+    if state.validated:  # the validation loss of the initial weights is not known yet
+        return True
     return _is_above(losses[-1], min(state.first_loss, losses[0]), -RISE)
 
 

@@ -24,7 +24,18 @@ from onnxtrain.training.lbfgs import LossAndGradient, minimize_lbfgs
 from onnxtrain.training.objective import Objective, is_ours
 from onnxtrain.training.packing import Parts
 from onnxtrain.training.settings import Settings
-from onnxtrain.training.state import EpochEnd, Listener, Pace, Rise, TrainingState, Weights, jump_of, keep_best, rise_of
+from onnxtrain.training.state import (
+    EpochEnd,
+    Listener,
+    Pace,
+    Rise,
+    TrainingState,
+    Weights,
+    jump_of,
+    keep_best,
+    rise_of,
+    rise_on_validation,
+)
 from onnxtrain.training.step import KEPT, OF_BATCH, StepGraph, build_step
 from onnxtrain.training.update import UpdateGraph, build_update
 
@@ -157,8 +168,10 @@ class Fit:
             on_iteration(loss, weights)
         state.weights = weights
         state.stopped |= converged
-        if not self.reports_small_rise or self.validation is not None:
+        if not self.reports_small_rise:
             return Outcome()
+        if self.validation is not None:
+            return Outcome(rise=rise_on_validation(state, self.start, validate, self._shuffled_loss(place)))
         return Outcome(rise=jump_of(state, self.start, self._penalized_loss(place), self._shuffled_loss(place)))
 
     def _penalized_loss(self, place: Place) -> Callable[[Weights], float]:
