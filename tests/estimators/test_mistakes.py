@@ -34,6 +34,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.cluster import KMeans
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor, make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
+from sklearn.decomposition import NMF
 from sklearn.ensemble import (
     BaggingClassifier,
     BaggingRegressor,
@@ -45,6 +46,7 @@ from sklearn.ensemble import (
 from sklearn.exceptions import ConvergenceWarning, InconsistentVersionWarning, NotFittedError
 from sklearn.feature_extraction import DictVectorizer, FeatureHasher
 from sklearn.feature_extraction.text import TfidfVectorizer
+from sklearn.feature_selection import SelectKBest, chi2
 from sklearn.impute import SimpleImputer
 from sklearn.inspection import permutation_importance
 from sklearn.linear_model import (
@@ -837,6 +839,21 @@ MORE_CALLS = [
         ),
         DataError,
         "Found unknown categories ['Rom'] in column 0 during transform. Fit again with an encoder that ignores unknown",
+    ),
+    (
+        lambda _: R(make_pipeline(MinMaxScaler(), NMF(2), Ridge()), max_iter=1).fit(X + 1, y).predict(X),
+        DataError,
+        " Scale the columns before this step by MinMaxScaler(clip=True), which maps values below those of fit to 0.",
+    ),
+    (
+        lambda _: C(make_pipeline(SelectKBest(chi2, k=2), LogisticRegression())).fit(IRIS - 5, SPECIES),
+        DataError,
+        "Input X must be non-negative. Scale the columns before this step by MinMaxScaler(clip=True)",
+    ),
+    (
+        lambda _: C(CategoricalNB()).fit(IRIS - 5, SPECIES),
+        DataError,
+        "CategoricalNB (input X). Encode the categories as numbers from 0: make_pipeline(OrdinalEncoder(), model).",
     ),
     (
         lambda _: R(max_iter=1).fit(TABLE[["area"]], RENT).predict(TABLE[["area"]].assign(z=1.0)),

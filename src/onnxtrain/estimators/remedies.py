@@ -183,6 +183,11 @@ _REMEDIES = {
     "Feature names unseen": "Select the columns of fit: X[model.feature_names_in_].",
     "sample_weight contains": " Set the weight of a row to 0 to leave it out.",
     "passed to `sample_weight`": " Set the weight of a row to 0 to leave it out.",
+    "passed to CategoricalNB": ". Encode the categories as numbers from 0: make_pipeline(OrdinalEncoder(), model).",
+    **dict.fromkeys(
+        ("Negative values in data", "X must be non-negative"),
+        " Scale the columns before this step by MinMaxScaler(clip=True), which maps values below those of fit to 0.",
+    ),
     "of the loss 'HalfPoissonLoss'": " y must be 0 or more, and not 0 in all rows; LinearRegression takes any.",
     "of the loss 'HalfGammaLoss'": " y must be greater than 0; LinearRegression takes any values.",
     "of the loss 'HalfTweedieLoss'": " y must be greater than 0, or 0 and more for a power below 2.",
