@@ -114,6 +114,22 @@ def test_a_row_of_weight_zero_may_have_no_loss(diabetes, solver):
     np.testing.assert_allclose(all_rows.predict(X), some.predict(X), rtol=1e-9)
 
 
+@pytest.mark.parametrize("init", ["estimator", "random"])
+@pytest.mark.parametrize(
+    "loss, l1, power", [("absolute_error", 0.0, 1), ("absolute_error", 1e-3, 1), ("squared_error", 0.0, 2)]
+)
+def test_lbfgs_lowers_the_loss_of_large_targets_in_float32(diabetes, loss, l1, power, init):
+    """Its first step has length 1, which may change such a loss by less than rounding."""
+    X, y = diabetes
+    y = np.where(np.arange(len(y)) % 10, y, 8 * y)
+    losses = []
+    for unit in (1.0, 1e8):
+        start = LinearRegression().fit(X, unit * np.roll(y, 1))
+        model = OrtGradientRegressor(start, solver="lbfgs", loss=loss, l1=l1, init=init, random_state=0)
+        losses.append(model.fit(X, unit * y).losses(X, unit * y).mean() / unit**power)
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-3)
+
+
 @pytest.mark.parametrize("class_weight", ["balanced", {0: 1.0, 1: 5.0, 2: 0.5}])
 def test_class_weight_is_sample_weight(class_weight):
     X, y = load_iris(return_X_y=True)

@@ -35,6 +35,11 @@ _NO_STEP = 2
 #: A slope that is negligible relative to that of an l1 penalty; at a kink of the loss the slopes are as large as that.
 _SMALL = 1e-5
 
+#: L-BFGS-B begins with a step of length 1. It stops there if this step lowers the loss by no more than rounding, as for
+#: targets of ten millions in float32. If the slope predicts a decrease of up to this many times the rounding, it begins
+#: anew with a step that would lower a linear function to 0.
+_UNSEEN = 4
+
 #: scikit-learn's value for LogisticRegression.
 _ROUNDING = 64 * float(np.finfo(np.float64).eps)
 
@@ -93,20 +98,48 @@ def minimize_lbfgs(
         if on_iteration(float(intermediate_result.fun), unflatten(w, weights)):
             raise StopIteration
 
-    result = minimize(
-        objective.smooth if split is None else split.of(objective.smooth),
-        flat if split is None else split.apart(flat),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=None if split is None else split.bounds,
-        callback=callback,
-        # stop when the objective changes by no more than rounding, in float64 that of its sums too
-        options={"maxiter": max_iter, "maxfun": 20 * max_iter, "gtol": tol, "ftol": max(eps, _ROUNDING)},
-    )
+    # stop when the objective changes by no more than rounding, in float64 that of its sums too
+    ftol, slope = max(eps, _ROUNDING), float(np.linalg.norm(gradient))
+    function = objective.smooth if split is None else split.of(objective.smooth)
+    bounds = None if split is None else split.bounds
+
+    def run(unit: float, max_iter: int) -> OptimizeResult:
+        start = flat if split is None else split.apart(flat)
+        options = {"maxiter": max_iter, "maxfun": 20 * max_iter, "gtol": tol * unit, "ftol": ftol}
+        return _minimize_in(unit, function, start, bounds, callback, options)
+
+    result = run(1.0, max_iter)
+    if _is_stuck(result) and result.nit <= 1 < max_iter and 0 < slope <= _UNSEEN * ftol * abs(value):
+        result = run(abs(value) / slope, max_iter - 1)
     w, value = (result.x if split is None else split.join(result.x)), float(result.fun)
     if _stopped_at_a_kink(result, None if split is None else split.bounds.lb, noise) and w.size <= _LARGEST:
         w, value = minimize_bfgs(objective.whole, w, max_iter=10 * max_iter, tol=tol)
     return unflatten(w, weights), value, result.status != _OUT_OF_STEPS
+
+
+def _minimize_in(
+    unit: float,
+    function: ValueAndGradient,
+    start: np.ndarray,
+    bounds: Bounds | None,
+    callback: Callable[[OptimizeResult], None],
+    options: Mapping[str, float],
+) -> OptimizeResult:
+    """Return the result of L-BFGS-B on variables in another unit, in which the first step has length 1."""
+
+    def in_unit(z: np.ndarray) -> tuple[float, np.ndarray]:
+        value, gradient = function(unit * z)
+        return value, unit * gradient
+
+    def on_iteration(intermediate_result: OptimizeResult) -> None:
+        intermediate_result.x = unit * intermediate_result.x
+        callback(intermediate_result)
+
+    result = minimize(
+        in_unit, start / unit, jac=True, method="L-BFGS-B", bounds=bounds, callback=on_iteration, options=options
+    )
+    result.x, result.jac = unit * result.x, result.jac / unit
+    return result
 
 
 def _noise(gradient: np.ndarray, l1: np.ndarray, eps: float, tol: float) -> float:
@@ -123,9 +156,13 @@ def _stopped_at_a_kink(result: OptimizeResult, lowest: np.ndarray | None, noise:
 
     Components at an active bound are ignored.
     """
-    stuck = result.status == _NO_STEP or (result.status == 0 and "GRADIENT" not in str(result.message).upper())
     gradient = result.jac if lowest is None else np.where((result.x <= lowest) & (result.jac > 0), 0.0, result.jac)
-    return stuck and float(np.abs(gradient).max()) > noise
+    return _is_stuck(result) and float(np.abs(gradient).max()) > noise
+
+
+def _is_stuck(result: OptimizeResult) -> bool:
+    """Whether L-BFGS-B failed, or made no progress; a small gradient is the minimum."""
+    return result.status == _NO_STEP or (result.status == 0 and "GRADIENT" not in str(result.message).upper())
 
 
 class _Objective:
