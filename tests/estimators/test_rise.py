@@ -15,7 +15,7 @@ from sklearn.utils.fixes import parse_version
 from onnxtrain import OrtGradientRegressor
 from onnxtrain.errors import ConvergenceError
 from onnxtrain.optim import SGD
-from onnxtrain.training.state import TrainingState, jump_of
+from onnxtrain.training.state import TrainingState, jump_of, rise_of
 
 pytestmark = pytest.mark.filterwarnings("error:The loss did not fall")  # small rises, too, which other tests ignore
 
@@ -97,6 +97,15 @@ def test_lbfgs_goes_back_where_its_loss_jumped(last, first, goes_back):
     rise = jump_of(state, start, lambda w: first if w is start else last, lambda w: 1.0)
     assert (rise is not None) == goes_back
     assert (state.weights is start) == goes_back
+
+
+@pytest.mark.parametrize("last, rises", [(0.129, True), (0.125, False)])
+def test_a_first_batch_of_high_loss_excludes_no_rise(last, rises):
+    start, end = {"w": np.zeros(1)}, {"w": np.ones(1)}
+    state = TrainingState(dict(end), loss_curve=[0.316, 0.2, 0.131], first_loss=0.189)
+    loss = {id(start): 0.126, id(state.weights): last}
+    found = rise_of(state, start, lambda w: loss[id(w)], lambda w: 1.0, 1e-4, 3, small=True)
+    assert (found is not None) == rises
 
 
 def test_a_start_at_the_minimum_is_no_rise():

@@ -33,6 +33,10 @@ _OF_SHUFFLED = 1e-3
 #: search or a loop of fits would repeat it. Rounding in float32 is less.
 _NOTICED = 1e-5
 
+#: A fall of the losses of the epochs, relative to that of the first batch or epoch, that excludes a rise. The loss of
+#: the first batch may be half as large again as that of all rows, and the first steps may raise that of the epoch.
+_FALLEN = 0.5
+
 
 @dataclass
 class TrainingState:
@@ -398,7 +402,7 @@ def _may_not_have_fallen(state: TrainingState) -> bool:
         return False
     if state.validated:  # the validation loss of the initial weights is not known yet
         return True
-    return _is_above(losses[-1], min(state.first_loss, losses[0]), -RISE)
+    return _is_above(losses[-1], min(state.first_loss, losses[0]), -_FALLEN)
 
 
 def _is_above(last: float, first: float, share: float, noise: float = 0.0) -> bool:
