@@ -214,7 +214,7 @@ NOT_POSSIBLE = {
         "cannot be combined with other options",
     ),
     "loss filled": ({"options": O.Loss | O.FillGrad, "loss": "scores"}, ValueError, "Leave out FillGrad"),
-    "Loss without its name": ({"options": O.Loss}, ValueError, "requires the name of the loss"),
+    "Loss without its name": ({"options": O.Loss}, ValueError, "such as loss='loss' for a model of add_loss_output"),
     "loss without Loss": ({"loss": "scores"}, ValueError, "require the option Loss"),
     "label without Loss": ({"label": "rows"}, ValueError, "require the option Loss"),
     "unknown loss": ({"options": O.Loss, "loss": "score"}, ModelError, "no loss 'score'. Did you mean 'scores'"),

@@ -524,7 +524,10 @@ def _wrong_call(owner: object, method: str, signature: _Signature, n_given: int,
         return f"{name} has no argument {unknown!r}. {_place(type(owner), method, unknown, signature.names)}"
     if missing := signature.missing(n_given, kwargs):
         shown = signature.names[:2] if signature.names[1:2] == ("y",) else signature.required
-        return f"{name} requires {' and '.join(missing)}: {method}({', '.join(shown)})."
+        remedy = (
+            " The error for an unknown name lists those of the results: embed(X, '?')." if method == "embed" else ""
+        )
+        return f"{name} requires {' and '.join(missing)}: {method}({', '.join(shown)}).{remedy}"
     if not signature.names:
         return f"{name} takes no arguments, got {n_given}."
     positional = ", ".join(signature.names[: signature.n_positional])

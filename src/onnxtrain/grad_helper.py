@@ -258,7 +258,10 @@ def _checked(options: object, loss: object, label: object, builder: str) -> Deri
         if contradicts(options):
             raise ParameterError(f"{options!r}: {words}")
     if DerivativeOptions.Loss in options and not isinstance(loss, str):
-        raise ParameterError(f"The option Loss requires the name of the loss, got loss={loss!r}.")
+        raise ParameterError(
+            f"The option Loss requires the name of the loss, got loss={loss!r}. Pass the name of the output that is "
+            "the loss, such as loss='loss' for a model of add_loss_output."
+        )
     if DerivativeOptions.Loss not in options and (loss is not None or label is not None):
         raise ParameterError(
             f"loss={loss!r} and label={label!r} require the option Loss, got {options!r}. Set "

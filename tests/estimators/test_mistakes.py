@@ -973,7 +973,7 @@ MORE_CALLS = [
     (
         lambda _: R(max_iter=None).fit(X, y),
         ParameterError,
-        "n_iter_no_change and early_stopping end a fit before max_iter epochs",
+        "Pass a large number for no limit: tol, n_iter_no_change and early_stopping end a fit before.",
     ),
     (lambda _: R(n_threads=0).fit(X, y), ParameterError, "Got 0 instead. None uses one thread for a small model"),
     (
@@ -3703,7 +3703,7 @@ SIXTH_HOUR = [
     (
         lambda _: own(lambda op, t, p: (abs(t - p), t)).fit(X, y),
         LossError,
-        "got a tuple of 2. Return one of them, or their sum for a loss of several terms.",
+        "got a tuple of 2. Return the loss alone: unlike in XGBoost and LightGBM, its derivatives are not returned. The sum",
     ),
     (
         lambda _: own(lambda op, t, p: 0.5).fit(X, y),

@@ -238,7 +238,7 @@ _INSTEAD = {
     "l1": "0 is no penalty; penalty={'coef': {'l1': 0.1}} penalizes a single weight.",
     "l2": "0 is no penalty; penalty={'coef': 0.1} penalizes a single weight.",
     "merge": "Pass True or False.",
-    "max_iter": "tol, n_iter_no_change and early_stopping end a fit before max_iter epochs.",
+    "max_iter": "Pass a large number for no limit: tol, n_iter_no_change and early_stopping end a fit before.",
     "n_iter_no_change": "To never stop early, set tol=0 and n_iter_no_change=max_iter.",
     "n_threads": "None uses one thread for a small model, else all that this process may use.",
     "loss_params": "Pass a mapping from names to values: loss_params={'delta': 1.0}.",

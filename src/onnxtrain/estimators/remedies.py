@@ -193,7 +193,10 @@ _REMEDIES = {
     "of the loss 'HalfTweedieLoss'": " y must be greater than 0, or 0 and more for a power below 2.",
     "Sample weights must be 1D": " Pass one weight per row of X.",
     "(numpy.record,": ". Convert records to columns: pandas.DataFrame(X).",
-    "Cannot cast array data from dtype([(": ". Convert the fields to columns: pandas.DataFrame(X).",
+    **dict.fromkeys(
+        ("Cannot cast array data from dtype([(", "Cannot cast array data from dtype({"),
+        ". Convert the fields to columns: pandas.DataFrame(X).",
+    ),
     "beyond the limits of the knots": ". SplineTransformer(extrapolation='linear') takes any values.",
     "No neighbors found for test samples": " Set outlier_label='most_frequent' of RadiusNeighborsClassifier.",
     "can only be applied to strictly positive data": (

@@ -98,9 +98,14 @@ def as_listener(callback: Listener) -> Listener:
 
 
 def _answer(callback: Listener, info: EpochInfo) -> Any:
-    """Return the result of a callback; its errors are the user's, but two that are about `info` have a remedy."""
+    """Return the result of a callback; its errors are the user's, but those about `info` and stopping have a remedy."""
     try:
         return callback(info)
+    except StopIteration as e:
+        raise ParameterError(
+            f"callback raised StopIteration after epoch {info.epoch}. To stop, return True. If it is from next(...) of "
+            "an iterator that has ended, use next(iterator, None)."
+        ) from e
     except FrozenInstanceError as e:
         raise ParameterError(
             f"callback assigned to its argument: {e}, which has no effect on training. Set learning_rate to a schedule "

@@ -321,6 +321,7 @@ _INSTEAD = {
         ("around", "round"),
         "Leave it out: the derivative of rounding is 0. For values that need no gradient, use numpy.rint.",
     ),
+    **dict.fromkeys(("full_like", "ones_like", "zeros_like"), "Use a number, such as 1.0, for all rows."),
     "square": "Use x * x.",
     "norm": "Use numpy.sqrt((x * x).sum(axis=1, keepdims=True)).",
     "view": "Use x.reshape(-1, 1).",

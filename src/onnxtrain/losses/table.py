@@ -306,7 +306,10 @@ def _check_rows(name: str, rows: object, y_true: ir.Value, y_pred: ir.Value) -> 
             forgotten = f" Pass the name itself: loss={rows!r}."
         elif isinstance(rows, (dict, list, tuple)):
             found = f"a {type(rows).__name__} of {len(rows)}"
-            forgotten = " Return one of them, or their sum for a loss of several terms."
+            forgotten = (
+                " Return the loss alone: unlike in XGBoost and LightGBM, its derivatives are not returned. The sum of "
+                "several terms is one loss."
+            )
         elif rows is not None:
             forgotten = " Compute it from y_true and y_pred, such as abs(y_true - y_pred)."
         raise LossError(f"The loss {name!r} must return a value of the graph, got {found}.{forgotten}")
