@@ -20,6 +20,7 @@ from onnxtrain import __version__, attributes
 from onnxtrain.arguments import SetsItsParameters, names_its_arguments, synonym
 from onnxtrain.errors import ArgumentTypeError, warn
 from onnxtrain.estimators import deferred
+from onnxtrain.estimators.folds import warn_of_seen_folds
 from onnxtrain.estimators.protocols import (
     ArrayLike,
     Model,
@@ -467,6 +468,7 @@ class OrtGradientEstimator(_TakesCallbacks, SetsItsParameters, BaseEstimator, me
         copied = super().__sklearn_clone__()
         if self.estimator is not None and not is_onnx(self.estimator) and is_fitted(self.estimator):
             copied.estimator = copy.deepcopy(self.estimator)
+            warn_of_seen_folds(self.estimator)
         return copied
 
     def __getstate__(self) -> dict[str, Any]:

@@ -1,0 +1,40 @@
+"""A warning for the cross-validation of a fitted estimator, which may know the rows that each fold holds out."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from sklearn.frozen import FrozenEstimator
+
+from onnxtrain.errors import warn
+
+#: The module of ``cross_val_score``, ``cross_validate``, ``cross_val_predict`` and learning curves.
+_CROSS_VALIDATION = "sklearn.model_selection._validation"
+
+#: Modules between it and the copy of an estimator.
+_BETWEEN = ("sklearn.base", "sklearn.pipeline", "sklearn.utils")
+
+
+def warn_of_seen_folds(model: Any) -> None:
+    """Warn that a fitted estimator is copied for a fold.
+
+    A search is not warned of: it compares candidates that start from the same weights. A FrozenEstimator says that the
+    fit is meant to stay.
+    """
+    if not isinstance(model, FrozenEstimator) and _is_cross_validated():
+        warn(
+            f"{type(model).__name__} is fitted and stays so in each fold. If it was fitted on these rows, it knows "
+            "those that a fold holds out, so the scores are too good: pass it unfitted, sklearn.base.clone(model), "
+            "which each fold fits anew. If it was fitted on other rows, pass sklearn.frozen.FrozenEstimator(model)."
+        )
+
+
+def _is_cross_validated() -> bool:
+    """Whether cross-validation called, and no search or ensemble of scikit-learn around it."""
+    frame, modules = sys._getframe(1), set()
+    while frame is not None:
+        modules.add(frame.f_globals.get("__name__") or "")
+        frame = frame.f_back  # type: ignore[assignment]
+    of_sklearn = {name for name in modules if name.startswith("sklearn.") and not name.startswith(_BETWEEN)}
+    return of_sklearn == {_CROSS_VALIDATION}
