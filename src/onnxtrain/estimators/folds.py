@@ -1,4 +1,4 @@
-"""A warning for the cross-validation of a fitted estimator, which may know the rows that each fold holds out."""
+"""A warning for a fitted estimator in a cross-validation, whose held-out rows it may know."""
 
 from __future__ import annotations
 
@@ -9,10 +9,16 @@ from sklearn.frozen import FrozenEstimator
 
 from onnxtrain.errors import warn
 
-#: The module of ``cross_val_score``, ``cross_validate``, ``cross_val_predict`` and learning curves.
-_CROSS_VALIDATION = "sklearn.model_selection._validation"
+#: Modules that predict the rows that each fold holds out: stacking, calibration, the choice of a threshold, and
+#: ``cross_val_score`` and learning curves.
+_HOLD_OUT = {
+    "sklearn.calibration",
+    "sklearn.ensemble._stacking",
+    "sklearn.model_selection._classification_threshold",
+    "sklearn.model_selection._validation",
+}
 
-#: Modules between it and the copy of an estimator.
+#: Modules between them and the copy of an estimator.
 _BETWEEN = ("sklearn.base", "sklearn.pipeline", "sklearn.utils")
 
 
@@ -25,16 +31,16 @@ def warn_of_seen_folds(model: Any) -> None:
     if not isinstance(model, FrozenEstimator) and _is_cross_validated():
         warn(
             f"{type(model).__name__} is fitted and stays so in each fold. If it was fitted on these rows, it knows "
-            "those that a fold holds out, so the scores are too good: pass it unfitted, sklearn.base.clone(model), "
+            "those that a fold holds out, so it predicts them too well: pass it unfitted, sklearn.base.clone(model), "
             "which each fold fits anew. If it was fitted on other rows, pass sklearn.frozen.FrozenEstimator(model)."
         )
 
 
 def _is_cross_validated() -> bool:
-    """Whether cross-validation called, and no search or ensemble of scikit-learn around it."""
+    """Whether a function that holds out rows called, and no search of scikit-learn around it."""
     frame, modules = sys._getframe(1), set()
     while frame is not None:
         modules.add(frame.f_globals.get("__name__") or "")
         frame = frame.f_back  # type: ignore[assignment]
     of_sklearn = {name for name in modules if name.startswith("sklearn.") and not name.startswith(_BETWEEN)}
-    return of_sklearn == {_CROSS_VALIDATION}
+    return bool(of_sklearn) and of_sklearn <= _HOLD_OUT
