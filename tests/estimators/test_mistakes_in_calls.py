@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx.parser
 import pandas as pd
 import pytest
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_diabetes, load_iris
-from sklearn.ensemble import StackingRegressor
+from sklearn.ensemble import BaggingClassifier, StackingClassifier, VotingClassifier, VotingRegressor
+from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.model_selection import (
     GridSearchCV,
     KFold,
+    TunedThresholdClassifierCV,
     cross_val_predict,
     cross_val_score,
     cross_validate,
     learning_curve,
 )
+from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import LabelEncoder, StandardScaler
 
+from onnxtrain import OrtGradientClassifier as C
 from onnxtrain import OrtGradientRegressor as R
-from onnxtrain.errors import ArgumentTypeError, LossError, ModelError, ParameterError
+from onnxtrain import add_loss_output
+from onnxtrain.errors import ArgumentTypeError, DataError, LossError, ModelError, ParameterError
 
 X, y = load_diabetes(return_X_y=True)
 IRIS, SPECIES = load_iris(return_X_y=True)
+PAIRS = IRIS[50:], SPECIES[50:] - 1
+LINE = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[n, 10] X) => (float[n, 1] Y) <float[10, 1] W = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1}> { Y = MatMul(X, W) }""")
 RECORDS = np.array([tuple(row) for row in X], dtype=[(f"x{i}", float) for i in range(10)])
 SOME = RECORDS[["x0", "x2", "x3"]]  # as of numpy.genfromtxt(names=True), without the target
 
@@ -55,6 +65,21 @@ def of_ones(op, y_true, y_pred):
             "StopIteration after epoch 1. To stop, return",
         ),
         (lambda: R(max_iter=1).fit(X, y).embed(X), ArgumentTypeError, "lists those of the results: embed(X, '?')."),
+        (
+            lambda: add_loss_output(LINE, "squared_error", sample_weight="w"),
+            LossError,
+            "Weights of rows are sample_weight of fit, or weight_name of add_loss_output; weights of classes are",
+        ),
+        (
+            lambda: C(loss_params={"pos_weight": 3}).fit(IRIS, SPECIES),
+            LossError,
+            "weights of classes are class_weight of OrtGradientClassifier.",
+        ),
+        (
+            lambda: MultiOutputRegressor(R(Ridge().fit(X, np.c_[y, 2 * y]))).fit(X, np.c_[y, 2 * y]),
+            DataError,
+            "MultiOutputRegressor or RegressorChain passes one target at a time. Leave it out",
+        ),
         (lambda: R(max_iter=1).fit(X, y).embed(X, "?"), ModelError, "The model has no result '?'. Known: "),
     ],
 )
@@ -76,7 +101,7 @@ FOLDS = KFold(3)
 @pytest.mark.parametrize("validate", [cross_val_score, cross_validate, cross_val_predict, learning_curve])
 @pytest.mark.parametrize("around", [lambda tuned: tuned, lambda tuned: make_pipeline(StandardScaler(), tuned)])
 def test_a_fitted_estimator_in_the_folds_of_a_cross_validation_is_warned_of(validate, around):
-    with pytest.warns(UserWarning, match="Pipeline is fitted and stays so in each fold. .* the scores are too good"):
+    with pytest.warns(UserWarning, match="Pipeline is fitted and stays so in each fold. .* it predicts them too well"):
         validate(around(R(FITTED, max_iter=1)), X, y, cv=FOLDS)
 
 
@@ -90,8 +115,52 @@ def test_a_frozen_estimator_is_trained_like_the_one_inside():
     np.testing.assert_array_equal(tuned.predict(X), frozen.predict(X))
 
 
-def test_a_search_or_an_ensemble_of_fitted_estimators_is_not_warned_of():  # filterwarnings = error
+@pytest.mark.parametrize(
+    "around",
+    [
+        lambda tuned: StackingClassifier([("tuned", tuned)], cv=2),
+        lambda tuned: CalibratedClassifierCV(tuned, cv=2),
+        lambda tuned: TunedThresholdClassifierCV(tuned, cv=2),
+    ],
+)
+def test_a_fitted_classifier_in_held_out_predictions_is_warned_of(around):
+    fitted = LogisticRegression(max_iter=1000).fit(*PAIRS)
+    with pytest.warns(UserWarning, match="LogisticRegression is fitted and stays so in each fold"):
+        around(C(fitted, max_iter=1)).fit(*PAIRS)
+    for model in (clone(fitted), FrozenEstimator(fitted)):
+        around(C(model, max_iter=1)).fit(*PAIRS)  # filterwarnings = error
+
+
+@pytest.mark.parametrize(
+    "around", [lambda c: VotingClassifier([("c", c)]), lambda c: StackingClassifier([("c", c)]), BaggingClassifier]
+)
+@pytest.mark.filterwarnings("ignore:LogisticRegression is fitted and stays so")
+def test_an_ensemble_that_numbers_the_labels_of_a_fitted_model_has_a_remedy(around):
+    names = np.array(["setosa", "versicolor", "virginica"])[SPECIES]
+    fitted = LogisticRegression(max_iter=1000).fit(IRIS, names)
+    with pytest.raises(DataError, match="ensembles of scikit-learn number the labels 0, 1, .*LabelEncoder"):
+        around(C(fitted, max_iter=1)).fit(IRIS, names)
+    numbered = clone(fitted).fit(IRIS, LabelEncoder().fit_transform(names))
+    for model in (clone(fitted), numbered):
+        assert around(C(model, max_iter=1)).fit(IRIS, names).score(IRIS, names) > 0.9
+
+
+def test_a_search_or_a_vote_of_fitted_estimators_is_not_warned_of():  # filterwarnings = error
     tuned = R(FITTED, max_iter=1)
     GridSearchCV(tuned, {"l2": [0, 0.1]}, cv=FOLDS).fit(X, 2 * y)
-    StackingRegressor([("tuned", tuned)], cv=FOLDS).fit(X, 2 * y)
+    VotingRegressor([("tuned", tuned)]).fit(X, 2 * y)
     clone(tuned).fit(X, 2 * y)
+
+
+def test_class_weights_of_the_given_model_are_warned_of_in_a_search():
+    weighted = LogisticRegression(class_weight="balanced", max_iter=1000)
+    with pytest.warns(UserWarning, match="class_weight='balanced' of LogisticRegression has no effect on the training"):
+        GridSearchCV(C(weighted, max_iter=1), {"l2": [0, 0.1]}, cv=2).fit(IRIS, SPECIES)
+    same = C(weighted, class_weight="balanced", max_iter=1)
+    GridSearchCV(same, {"l2": [0, 0.1]}, cv=2).fit(IRIS, SPECIES)  # filterwarnings = error
+
+
+def test_a_fitted_model_of_an_unfitted_estimator_predicts_as_the_message_says():
+    with pytest.raises(NotFittedError, match="only its Pipeline is. .* with max_iter=0, it stays as it is"):
+        R(FITTED).predict(X)
+    np.testing.assert_allclose(R(FITTED, max_iter=0).fit(X, y).predict(X), FITTED.predict(X), rtol=1e-5)

@@ -97,6 +97,12 @@ _NOT_FITTED = (
     "onnxtrain.load."
 )
 
+#: The same for a fitted estimator of scikit-learn.
+_ONLY_THE_MODEL_IS = (
+    "This %(name)s instance is not fitted yet, only its {model} is. Call fit(X, y), which trains the {model} further; "
+    "with max_iter=0, it stays as it is."
+)
+
 #: Attributes that ``fit`` sets.
 _LEARNED = frozenset(
     """
@@ -406,6 +412,8 @@ class OrtGradientEstimator(_TakesCallbacks, SetsItsParameters, BaseEstimator, me
             return
         if is_onnx(self.estimator):
             check_is_fitted(self, msg=_NOT_FITTED)
+        if hasattr(self.estimator, "predict") and is_fitted(self.estimator):
+            check_is_fitted(self, msg=_ONLY_THE_MODEL_IS.format(model=type(self.estimator).__name__))
         check_is_fitted(self)
 
     def __getattr__(self, name: str) -> Any:

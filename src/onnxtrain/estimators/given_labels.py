@@ -13,6 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from onnxtrain.errors import DataError, warn
 from onnxtrain.estimators.protocols import ArrayLike
 from onnxtrain.estimators.remedies import as_data_error
+from onnxtrain.estimators.reports import is_part_of_more
 from onnxtrain.registry import did_you_mean
 
 #: The labels of more classes are not compared.
@@ -146,6 +147,7 @@ def check_known_labels(labels: np.ndarray, classes: np.ndarray, name: str) -> No
     """Raise a DataError if labels, of an argument with this name, are not among the classes of the model."""
     unknown = np.setdiff1d(labels, classes)
     if len(unknown):
+        _check_not_numbered(classes)
         _check_type(unknown.tolist(), classes.tolist())
         check_no_positions(unknown, classes)
         raise DataError(
@@ -153,6 +155,16 @@ def check_known_labels(labels: np.ndarray, classes: np.ndarray, name: str) -> No
             f"{did_you_mean(unknown[0], map(str, classes))} The y of the first fit, or classes= of the first "
             "partial_fit, must contain all labels. To learn others, pass an unfitted estimator, or an ONNX model with "
             "head='new'."
+        )
+
+
+def _check_not_numbered(classes: np.ndarray) -> None:
+    """Raise a DataError if an ensemble of scikit-learn called, which passes labels as the numbers 0, 1 and so on."""
+    if is_part_of_more("sklearn.ensemble"):
+        raise DataError(
+            "The ensembles of scikit-learn number the labels 0, 1, ..., but the given model was fitted on the labels "
+            f"{classes.tolist()!r:.80}. Pass it unfitted, sklearn.base.clone(model), or fit it on such numbers: "
+            "LabelEncoder().fit_transform(y)."
         )
 
 

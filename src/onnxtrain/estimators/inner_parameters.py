@@ -100,14 +100,18 @@ _OF_BOOSTED = ("scale_pos_weight", "is_unbalance", "auto_class_weights", "class_
 
 
 def warn_of_ignored_parameters(estimator: OrtGradientEstimator) -> None:
-    """Warn of each parameter of the given model that training ignores; within a search, only of varied ones."""
+    """Warn of each parameter of the given model that training ignores.
+
+    Within a search, only penalties and class weights are warned of. A search may vary the loss, whose default is then
+    one of the candidates.
+    """
     model = estimator.estimator
     boosted = library_of(type(model)) is not None  # models of CatBoost are no BaseEstimator
     if (isinstance(model, BaseEstimator) or boosted) and estimator.max_iter:
         last = predictor_of(model)
-        said = [*_on_penalty(estimator, last)]
+        said = [*_on_penalty(estimator, last), *_on_weights(estimator, last)]
         if not is_part_of_more():
-            said += [*_on_loss(estimator, last), *_on_weights(estimator, last), *_on_samplers(model)]
+            said += [*_on_loss(estimator, last), *_on_samplers(model)]
         for message in said:
             warn(message)
 

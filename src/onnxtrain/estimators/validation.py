@@ -20,6 +20,7 @@ from onnxtrain.errors import DataError, warn
 from onnxtrain.estimators.arrays import cast, check_texts
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_frame, is_onnx
 from onnxtrain.estimators.remedies import as_data_error, check_no_dates
+from onnxtrain.estimators.reports import is_part_of_more
 from onnxtrain.losses import find_loss
 from onnxtrain.registry import did_you_mean
 
@@ -536,6 +537,11 @@ def check_target(y: np.ndarray, width: int, dtype: str) -> np.ndarray:
     if y.shape[1] != width:
         columns, outputs = (f"{n} {noun}{'s' * (n != 1)}" for n, noun in ((y.shape[1], "column"), (width, "output")))
         to_classes = " To learn classes, use OrtGradientClassifier." if y.shape[1] == 1 else ""
+        if is_part_of_more("sklearn.multioutput"):
+            raise DataError(
+                f"y has {columns}, but the model has {outputs}, and MultiOutputRegressor or RegressorChain passes one "
+                "target at a time. Leave it out, fit(X, y) with all targets, or pass it an unfitted model."
+            )
         raise DataError(
             f"y has {columns}, but the model has {outputs}. Set head='new' to give an ONNX model as many "
             f"outputs; an estimator gets them when it is fitted.{to_classes}"

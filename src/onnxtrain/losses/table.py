@@ -420,6 +420,11 @@ def _remedy_of_param(name: str, param: str, params: Mapping[str, Any]) -> str:
     """Return the remedy for an unknown parameter of a loss, with a leading space; empty if there is none."""
     if param in ("reduce", "reduction", "size_average"):
         return " Leave it out: the objective is the mean over the rows, weighted by sample_weight."
+    if "weight" in param:
+        return (
+            " Weights of rows are sample_weight of fit, or weight_name of add_loss_output; weights of classes are "
+            "class_weight of OrtGradientClassifier."
+        )
     if param in ("l1", "l2"):
         return f" Add a penalty of weights by name: penalty={{'coef': {{{param!r}: 0.1}}}}."
     owners = [n for n, entry in LOSSES.items() if param in inspect.signature(entry.function).parameters]
