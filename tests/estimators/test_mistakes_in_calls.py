@@ -28,7 +28,7 @@ from sklearn.preprocessing import LabelEncoder, StandardScaler
 
 from onnxtrain import OrtGradientClassifier as C
 from onnxtrain import OrtGradientRegressor as R
-from onnxtrain import add_loss_output
+from onnxtrain import add_loss_output, average_states, gradient_rule
 from onnxtrain.errors import ArgumentTypeError, DataError, LossError, ModelError, ParameterError
 
 X, y = load_diabetes(return_X_y=True)
@@ -79,6 +79,28 @@ def of_ones(op, y_true, y_pred):
             lambda: MultiOutputRegressor(R(Ridge().fit(X, np.c_[y, 2 * y]))).fit(X, np.c_[y, 2 * y]),
             DataError,
             "MultiOutputRegressor or RegressorChain passes one target at a time. Leave it out",
+        ),
+        (
+            lambda: gradient_rule("MyRelu", domain="my.domain")(lambda x: x),
+            ParameterError,
+            "is called as rule(op, node, dy), with the gradient of each output, but <lambda> takes (x)",
+        ),
+        (
+            lambda: average_states([{"coef": np.ones(3)}, {"coef": np.ones(2)}]),
+            DataError,
+            "Average the states of one exported step, or the weights of estimators that began with the same model.",
+        ),
+        (
+            lambda: R(max_iter=1).fit(X, y).summary().to_frame(),
+            AttributeError,
+            "Summary has no attribute 'to_frame'. Use pandas.DataFrame(summary.layers).",
+        ),
+        (
+            lambda: VotingClassifier([("c", C(LogisticRegression(max_iter=500).fit(IRIS, SPECIES)))]).fit(
+                IRIS[50:], SPECIES[50:]
+            ),
+            DataError,
+            "number the labels 0, 1, ..., but the given model was fitted on the labels [0, 1, 2].",
         ),
         (lambda: R(max_iter=1).fit(X, y).embed(X, "?"), ModelError, "The model has no result '?'. Known: "),
     ],
@@ -164,3 +186,8 @@ def test_a_fitted_model_of_an_unfitted_estimator_predicts_as_the_message_says():
     with pytest.raises(NotFittedError, match="only its Pipeline is. .* with max_iter=0, it stays as it is"):
         R(FITTED).predict(X)
     np.testing.assert_allclose(R(FITTED, max_iter=0).fit(X, y).predict(X), FITTED.predict(X), rtol=1e-5)
+
+
+def test_the_layers_of_a_summary_become_a_frame_as_the_message_says():
+    summary = R(max_iter=1).fit(X, y).summary()
+    assert pd.DataFrame(summary.layers).layer.tolist() == ["coef", "intercept"]

@@ -741,8 +741,8 @@ def test_a_federated_round_is_the_fit_of_all_rows(tmp_path):
 
 WRONG = {
     "none": ([], None, "There is no state to average"),
-    "names": ([{"a": np.ones(1)}, {"b": np.ones(1)}], None, "The states belong to different steps"),
-    "shapes": ([{"a": np.ones(1)}, {"a": np.ones(2)}], None, "The states belong to different steps"),
+    "names": ([{"a": np.ones(1)}, {"b": np.ones(1)}], None, "The states have different names or shapes"),
+    "shapes": ([{"a": np.ones(1)}, {"a": np.ones(2)}], None, "The states have different names or shapes"),
     "as many": ([{"a": np.ones(1)}], [1, 2], "weights must be 1 non-negative numbers"),
     "negative": ([{"a": np.ones(1)}] * 2, [1, -1], "2 non-negative numbers"),
     "zero": ([{"a": np.ones(1)}], [0], "not all zero"),

@@ -8,6 +8,7 @@ broadcasting, accumulates contributions and drops gradients that are not needed.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -71,8 +72,8 @@ def gradient_rule(
     Raises
     ------
     ParameterError
-        The operator already has a rule or is declared non-differentiable; or ONNX defines the domain, but no operator
-        of this name in it.
+        The operator already has a rule or is declared non-differentiable; ONNX defines the domain, but no operator of
+        this name in it; or the rule takes other arguments.
 
     Examples
     --------
@@ -87,6 +88,7 @@ def gradient_rule(
     def decorate(rule: Rule) -> Rule:
         if not is_of_package(rule):  # the rules here include operators that are newer than the oldest supported onnx
             _check_operators(op_types, domain)
+            _check_arguments(rule)
         keys = (operator_name(name, domain) for name in op_types)
         RULES.register(*keys, override=override, definition=rule)(Derivative(rule, broadcast, flat))
         return rule
@@ -150,6 +152,17 @@ def _check_operators(op_types: Sequence[str], domain: str) -> None:
     hint = f"Pass domain={other!r}." if other is not None else near
     hint = hint or "Pass the domain of an operator of your own: domain='my.domain'."
     raise ParameterError(f"The domain {domain or 'ai.onnx'!r} has no operator {wrong!r}. {hint}")
+
+
+def _check_arguments(rule: Rule) -> None:
+    """Raise for a function that cannot be called with the builder, the node and a gradient."""
+    signature = inspect.signature(rule)
+    takes_any = any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
+    if not takes_any and len(signature.parameters) < 3:
+        raise ParameterError(
+            f"A gradient rule is called as rule(op, node, dy), with the gradient of each output, but {rule.__name__} "
+            f"takes {signature}. Compute the gradient of each of node.inputs with op, such as op.Mul(dy, 2.0)."
+        )
 
 
 def derivative_of(node: ir.Node) -> Derivative | None:

@@ -147,7 +147,7 @@ def check_known_labels(labels: np.ndarray, classes: np.ndarray, name: str) -> No
     """Raise a DataError if labels, of an argument with this name, are not among the classes of the model."""
     unknown = np.setdiff1d(labels, classes)
     if len(unknown):
-        _check_not_numbered(classes)
+        check_not_numbered(classes)
         _check_type(unknown.tolist(), classes.tolist())
         check_no_positions(unknown, classes)
         raise DataError(
@@ -158,7 +158,7 @@ def check_known_labels(labels: np.ndarray, classes: np.ndarray, name: str) -> No
         )
 
 
-def _check_not_numbered(classes: np.ndarray) -> None:
+def check_not_numbered(classes: np.ndarray) -> None:
     """Raise a DataError if an ensemble of scikit-learn called, which passes labels as the numbers 0, 1 and so on."""
     if is_part_of_more("sklearn.ensemble"):
         raise DataError(

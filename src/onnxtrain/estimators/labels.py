@@ -21,6 +21,7 @@ from onnxtrain.estimators.frames import Rows
 from onnxtrain.estimators.given_labels import (
     check_classes,
     check_known_labels,
+    check_not_numbered,
     encode_classes,
     n_columns,
     warn_of_numbers,
@@ -132,6 +133,9 @@ class Labels(Targets):
                 f"model has {len(classes)}. Leave them out, since OrtGradientClassifier(model) has all classes, or "
                 "pass an unfitted estimator."
             )
+        lacks_some = source.original is None and len(classes) > len(np.unique(y))
+        if lacks_some and is_part_of_more("sklearn.ensemble._voting"):
+            check_not_numbered(classes)
         if self.to_come is not None:
             check_known_labels(self.to_come, classes, "classes")
         return replace(self, classes=classes, of_votes=of_votes)

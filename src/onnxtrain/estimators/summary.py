@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from html import escape
+from types import MappingProxyType
 
 import numpy as np
 import onnx
@@ -75,6 +76,8 @@ class Summary(HasNoItems):
     layers: tuple[Layer, ...]
     n_parameters: int
     n_trained: int
+
+    _remedies = MappingProxyType(dict.fromkeys(("to_frame", "to_pandas"), "Use pandas.DataFrame(summary.layers)."))
 
     @property
     def totals(self) -> str:

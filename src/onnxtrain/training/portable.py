@@ -555,8 +555,8 @@ def average_states(
     for i, other in enumerate(shapes):
         if other != shapes[0]:
             raise DataError(
-                f"The states belong to different steps: {shapes[0]} in state 0, {other} in state "
-                f"{i}. Average the states of one exported step."
+                f"The states have different names or shapes: {shapes[0]} in state 0, {other} in state {i}. Average the "
+                "states of one exported step, or the weights of estimators that began with the same model."
             )
     return {name: _mean([state[name] for state in found], shares / shares.sum()) for name in found[0]}
 
