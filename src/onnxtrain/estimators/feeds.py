@@ -29,8 +29,8 @@ def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[s
         A numeric input has a column of dates.
     """
     names = list(X) if isinstance(X, Mapping) else [str(name) for name in getattr(X, "columns", ())]
-    if len(inputs) == 1 and not isinstance(X, Mapping) and not set(inputs) & set(names):
-        (only,) = inputs
+    only = next(iter(inputs))
+    if len(inputs) == 1 and not isinstance(X, Mapping) and (only not in names or are_one_input(X, shapes)):
         if len(shapes[only]) > 2 and object_columns(X):  # a column of arrays
             raise no_column(only, names, inputs)
         return {name: _as_matrix(X, dtype, shapes[name]) for name, dtype in inputs.items()}
@@ -56,6 +56,17 @@ def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[s
     if refused:
         raise _of_integers(refused)
     return feeds
+
+
+def are_one_input(X: Any, shapes: Mapping[str, tuple[Any, ...] | None]) -> bool:
+    """Whether the columns of a frame are together the only input of a model, although one of them has its name.
+
+    Columns named X, Y and Z are as many as an input X takes. A column of arrays is an input of its own.
+    """
+    (name, shape), *others = shapes.items()
+    if others or not shape or not is_frame(X) or not 1 < X.shape[1] == shape[-1] or not X.columns.is_unique:
+        return False
+    return name in X.columns and X[name].dtype.kind in "fiub"
 
 
 def no_column(name: str, names: Sequence[str], inputs: Collection[str], widths: Sequence[int] = ()) -> DataError:

@@ -34,7 +34,7 @@ from onnxtrain.estimators.arrays import (
     not_nullable,
     warn_of_mask,
 )
-from onnxtrain.estimators.feeds import as_declared, feeds_by_name, no_column
+from onnxtrain.estimators.feeds import are_one_input, as_declared, feeds_by_name, no_column
 from onnxtrain.estimators.named_columns import check_named, check_not_finite, takes_nan, without_imputed
 from onnxtrain.estimators.protocols import (
     ArrayLike,
@@ -166,7 +166,8 @@ class InputForm:
                 refused = without_imputed(X, original)
                 with as_data_error(refused, by_column=len(refused.columns) < len(X.columns)):
                     raise e
-        if is_frame(X) and (len(self.shapes) > 1 or any(name in X.columns for name in self.shapes)):
+        named = is_frame(X) and (len(self.shapes) > 1 or any(name in X.columns for name in self.shapes))
+        if named and not are_one_input(X, self.shapes):
             X = self._by_input(X)
         return X, y
 
@@ -501,14 +502,15 @@ def _numeric_columns(X: ArrayLike) -> list[Any]:
     return [X.iloc[:, i] for i, dtype in enumerate(X.dtypes) if getattr(dtype, "kind", "") in "fiu"]
 
 
-def warn_of_unknown(X: Any, inputs: Collection[str]) -> None:
+def warn_of_unknown(X: Any, inputs: Mapping[str, tuple[Any, ...] | None]) -> None:
     """Warn of columns of X that an ONNX model does not take: misspelled, or meant for another model."""
     by_name = isinstance(X, (Mapping, Inputs))
     if not (by_name or is_frame(X) or is_polars(X)):
         return
     names = [str(name) for name in (X.keys() if by_name else X.columns)]
     unknown = [name for name in names if name not in inputs]
-    if unknown and (by_name or len(unknown) < len(names)):  # a frame with arbitrary names may be a single input
+    # A frame with arbitrary names may be a single input.
+    if unknown and (by_name or (len(unknown) < len(names) and not are_one_input(as_pandas(X[:1]), inputs))):
         warn(
             f"The model ignores the columns {', '.join(unknown)} of X, which are not among its inputs. "
             f"Its inputs are {', '.join(inputs)}."
