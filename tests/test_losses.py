@@ -244,7 +244,7 @@ def test_a_mean_of_zero_is_finite():
     [
         ("sqared_error", {}, "Did you mean 'squared_error'"),
         (3, {}, "must be a name or a function, got 3"),
-        ("huber", {"epsilon": 1}, "'huber' has no parameter 'epsilon'. Known: delta"),
+        ("huber", {"epsilon": 1}, "'huber' has no parameter 'epsilon'. Did you mean 'delta'?"),
         ("squared_error", {"q": 1}, "'squared_error' has no parameter 'q'. Known: none"),
         ("huber", {"delta": 0}, "delta must be a finite number > 0, got 0"),
         ("huber", {"delta": float("nan")}, "delta must be a finite number > 0, got nan"),

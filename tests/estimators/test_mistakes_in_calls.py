@@ -6,8 +6,10 @@ import numpy as np
 import onnx.parser
 import pandas as pd
 import pytest
+from skl2onnx import to_onnx
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.ensemble import BaggingClassifier, StackingClassifier, VotingClassifier, VotingRegressor
 from sklearn.exceptions import NotFittedError
@@ -34,10 +36,16 @@ from onnxtrain.errors import ArgumentTypeError, DataError, LossError, ModelError
 X, y = load_diabetes(return_X_y=True)
 IRIS, SPECIES = load_iris(return_X_y=True)
 PAIRS = IRIS[50:], SPECIES[50:] - 1
+ONE_BY_ONE = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]> g (float[n, 10] X) => (float[n, 1, 1] Y)
+    <float[10, 1] W = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1}, int64[1] one = {1}> { z = MatMul(X, W) Y = Unsqueeze(z, one) }""")
 LINE = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
     g (float[n, 10] X) => (float[n, 1] Y) <float[10, 1] W = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1}> { Y = MatMul(X, W) }""")
 RECORDS = np.array([tuple(row) for row in X], dtype=[(f"x{i}", float) for i in range(10)])
 SOME = RECORDS[["x0", "x2", "x3"]]  # as of numpy.genfromtxt(names=True), without the target
+
+
+def polars_frame(columns):
+    return pytest.importorskip("polars").DataFrame(columns)
 
 
 def stops(info):
@@ -102,6 +110,31 @@ def of_ones(op, y_true, y_pred):
             DataError,
             "number the labels 0, 1, ..., but the given model was fitted on the labels [0, 1, 2].",
         ),
+        *(
+            (
+                lambda loss=loss, theirs=theirs: R(loss=loss, loss_params={theirs: 0.9}).fit(X, y),
+                LossError,
+                f"has no parameter {theirs!r}. Did you mean {ours!r}? Known: {ours}.",
+            )
+            for loss, theirs, ours in [
+                ("huber", "epsilon", "delta"),
+                ("huber", "beta", "delta"),
+                ("quantile", "quantile", "q"),
+                ("quantile", "alpha", "q"),
+                ("tweedie", "tweedie_variance_power", "power"),
+            ]
+        ),
+        (
+            lambda: C(loss="focal", loss_params={"alpha": 0.25}).fit(IRIS, SPECIES),
+            LossError,
+            "weights of classes are class_weight of OrtGradientClassifier.",
+        ),
+        (
+            lambda: C().fit(IRIS, pd.DataFrame({"a": ["yes", "no"] * 75, "b": ["no", "no", "yes"] * 50})),
+            DataError,
+            "For several labels per row, pass 0 and 1, such as (y == 'yes').astype(int).",
+        ),
+        (lambda: R(ONE_BY_ONE).fit(X, y), DataError, "the length 1, pass y.reshape(-1, 1, 1)."),
         (lambda: R(max_iter=1).fit(X, y).embed(X, "?"), ModelError, "The model has no result '?'. Known: "),
     ],
 )
@@ -114,6 +147,34 @@ def test_a_mistake_is_an_error_with_a_remedy(call, error, message):
 def test_fields_become_columns_as_the_message_says():
     tuned = R(make_pipeline(StandardScaler(), Ridge()), max_iter=1).fit(pd.DataFrame(SOME), y)
     assert tuned.feature_names_in_.tolist() == ["x0", "x2", "x3"]
+
+
+def test_several_labels_of_texts_become_ones_as_the_message_says():
+    y = pd.DataFrame({"a": ["yes", "no"] * 75, "b": ["no", "no", "yes"] * 50})
+    assert C(max_iter=1).fit(IRIS, (y == "yes").astype(int)).predict(IRIS).shape == (150, 2)
+
+
+def test_a_value_of_three_axes_is_trained_as_the_message_says():
+    column, one_by_one = (R(model, max_iter=3, random_state=0) for model in (LINE, ONE_BY_ONE))
+    assert one_by_one.fit(X, y.reshape(-1, 1, 1)).loss_curve_ == pytest.approx(column.fit(X, y).loss_curve_)
+
+
+@pytest.mark.parametrize("make", [pd.DataFrame, polars_frame])
+def test_a_frame_with_a_column_of_the_name_of_the_only_input(make):  # filterwarnings = error
+    """Columns X, Y and Z are the input X together."""
+    rows = X[:, :3]
+    file = to_onnx(Ridge().fit(rows, y), rows[:1].astype(np.float32))
+    frame = make(dict(zip("XYZ", rows.T, strict=True)))
+    tuned, of_array = (R(file, max_iter=2, random_state=0).fit(given, 2 * y) for given in (frame, rows))
+    np.testing.assert_array_equal(tuned.predict(frame), of_array.predict(rows))
+
+
+def test_a_column_transformer_of_a_column_with_the_name_of_an_input_is_converted():
+    frame = pd.DataFrame(X[:, :3], columns=list("XYZ"))
+    scaled = make_pipeline(make_column_transformer((StandardScaler(), ["X", "Y"]), remainder="passthrough"), Ridge())
+    tuned = R(scaled, max_iter=1).fit(frame, y)
+    assert set(tuned.onnx_status_.values()) == {"ONNX"}
+    assert tuned.get_trained_onnx().graph.input[0].name == "X"
 
 
 FITTED = make_pipeline(StandardScaler(), LinearRegression()).fit(X, y)

@@ -237,7 +237,7 @@ def check_axes(model: TrainableModel, y: np.ndarray, *, positional: bool) -> Non
         f"The output {model.output!r} of the model has {model.n_axes} axes, but y has shape {found}. y must have a "
         "label per position, the shape of the output without its class axis, or the shape of the output. For one label "
         "per row, set head='new', and features= to a value whose mean over the positions decides the "
-        f"class{features}."
+        f"class{features}. If the further axes have the length 1, pass y.reshape(-1{', 1' * (model.n_axes - 1)})."
     )
 
 

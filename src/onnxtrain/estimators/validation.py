@@ -178,9 +178,10 @@ def check_known(y: Any) -> None:
     if is_frame(y) and len(y.columns) > 1 and (texts := text_columns(y)):
         numbers = [name for name in y.columns if name not in texts]
         one = f"y[{(numbers or texts)[0]!r}]"
+        labels = "" if numbers else " For several labels per row, pass 0 and 1, such as (y == 'yes').astype(int)."
         raise DataError(
             f"y has {len(y.columns)} columns, and strings in {', '.join(map(repr, texts[:5]))}. Pass one column of "
-            f"targets, such as {one}, and X without it."
+            f"targets, such as {one}, and X without it.{labels}"
         )
     if isinstance(y, (list, tuple)):
         values = () if y and hasattr(y[0], "__len__") and not isinstance(y[0], str) else y

@@ -402,6 +402,14 @@ def _signature_of(function: Callable[..., Any]) -> list[inspect.Parameter]:
         return []
 
 
+#: Parameters of losses in scikit-learn, LightGBM and PyTorch, and their names here.
+_PARAMETERS_OF_OTHERS = {
+    **dict.fromkeys(("epsilon", "beta", "threshold"), "delta"),
+    **dict.fromkeys(("quantile", "alpha", "quantilealpha", "tau", "level"), "q"),
+    **dict.fromkeys(("p", "variancepower", "tweedievariancepower"), "power"),
+}
+
+
 def _check_names(name: str, function: Callable[..., Any], params: Mapping[str, Any]) -> None:
     found = _signature_of(function) if params else []
     if not found or any(p.kind is p.VAR_KEYWORD for p in found):
@@ -410,9 +418,10 @@ def _check_names(name: str, function: Callable[..., Any], params: Mapping[str, A
     known = [*(p.name for p in found if p.kind is p.KEYWORD_ONLY), *given]
     for param in params:
         if param not in known:
+            renamed = _PARAMETERS_OF_OTHERS.get(param.replace("_", "")) in known
             raise LossError(
-                f"The loss {name!r} has no parameter {param!r}. {did_you_mean(param, known)}"
-                f"{_remedy_of_param(name, param, params)}"
+                f"The loss {name!r} has no parameter {param!r}. {did_you_mean(param, known, _PARAMETERS_OF_OTHERS)}"
+                f"{'' if renamed else _remedy_of_param(name, param, params)}"
             )
 
 
@@ -420,7 +429,7 @@ def _remedy_of_param(name: str, param: str, params: Mapping[str, Any]) -> str:
     """Return the remedy for an unknown parameter of a loss, with a leading space; empty if there is none."""
     if param in ("reduce", "reduction", "size_average"):
         return " Leave it out: the objective is the mean over the rows, weighted by sample_weight."
-    if "weight" in param:
+    if "weight" in param or (name, param) == ("focal", "alpha"):
         return (
             " Weights of rows are sample_weight of fit, or weight_name of add_loss_output; weights of classes are "
             "class_weight of OrtGradientClassifier."
