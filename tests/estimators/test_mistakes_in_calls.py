@@ -177,6 +177,17 @@ def test_a_column_transformer_of_a_column_with_the_name_of_an_input_is_converted
     assert tuned.get_trained_onnx().graph.input[0].name == "X"
 
 
+def test_another_order_of_the_index_of_a_validation_set_is_warned_of():
+    frame, target = pd.DataFrame(X), pd.Series(y)
+    held_out = {"X_val": frame[300:].sort_values(0), "y_val": target[300:]}
+    with pytest.warns(
+        UserWarning, match=r"index of y_val has .* in X_val, and 300 in y_val.* y_val.loc\[X_val.index\]"
+    ):
+        R(max_iter=1).fit(frame[:300], target[:300], **held_out)
+    held_out["y_val"] = target.loc[held_out["X_val"].index]
+    R(max_iter=1).fit(frame[:300], target[:300], **held_out)  # filterwarnings = error
+
+
 FITTED = make_pipeline(StandardScaler(), LinearRegression()).fit(X, y)
 FOLDS = KFold(3)
 

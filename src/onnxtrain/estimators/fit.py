@@ -257,7 +257,7 @@ def _validation_data(
         missing = "X_val" if rows.X is None else "y_val"
         raise DataError(f"X_val and y_val go together, but {missing} is missing: fit(X, y, X_val=..., y_val=...).")
     try:
-        return given(*rows).further(estimator, model)
+        return given(*rows, ending="_val").further(estimator, model)
     except DataError as e:
         said = str(e).replace("model.feature_names_in_", "X.columns")
         said = said.replace("X[X.columns]", "X_val[X.columns]").replace("X.reindex(", "X_val.reindex(")

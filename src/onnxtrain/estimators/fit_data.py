@@ -59,8 +59,10 @@ _FEW = 16
 Ready: TypeAlias = "tuple[TrainedModel, TrainingData | PartedData]"
 
 
-def given(X: Any, y: Any, sample_weight: Any = None) -> GivenArrays | GivenParts:
+def given(X: Any, y: Any, sample_weight: Any = None, *, ending: str = "") -> GivenArrays | GivenParts:
     """Return the user's rows, with lazy collections read into arrays and frames.
+
+    `ending` is that of the names of a validation set, "_val".
 
     Raises
     ------
@@ -78,7 +80,7 @@ def given(X: Any, y: Any, sample_weight: Any = None) -> GivenArrays | GivenParts
         found = Part(*(in_memory(values, name) for values, name in rows))
         check_known(found.y)
         for values, name in ((found.y, "y"), (found.sample_weight, "sample_weight")):
-            warn_of_other_order(found.X, values, name)
+            warn_of_other_order(found.X, values, f"{name}{ending}", f"X{ending}")
         return GivenArrays(found)
     for name, values in (("y", y), ("sample_weight", sample_weight)):
         if values is not None:

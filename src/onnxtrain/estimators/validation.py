@@ -224,8 +224,8 @@ def check_one_type(labels: Any) -> None:
         )
 
 
-def warn_of_other_order(X: Any, values: Any, name: str) -> None:
-    """Warn if the index of a column has the labels of the index of X in another order."""
+def warn_of_other_order(X: Any, values: Any, name: str, rows_name: str = "X") -> None:
+    """Warn if the index of a column has the labels of the index of X, or of X_val, in another order."""
     if isinstance(X, type) or not hasattr(X, "iloc") or not hasattr(values, "iloc") or len(X) != len(values):
         return
     rows, others = X.index, values.index
@@ -234,9 +234,9 @@ def warn_of_other_order(X: Any, values: Any, name: str) -> None:
     if rows.isin(others).all() and others.isin(rows).all():
         i = int(np.argmax(np.asarray(rows) != np.asarray(others)))
         warn(
-            f"The index of {name} has the labels of the index of X in another order: row {i} is {rows[i]} in X, and "
-            f"{others[i]} in {name}. Rows are matched by position. Pass {name}.loc[X.index] or, if the positions "
-            f"match, {name}.to_numpy()."
+            f"The index of {name} has the labels of the index of {rows_name} in another order: row {i} is {rows[i]} in "
+            f"{rows_name}, and {others[i]} in {name}. Rows are matched by position. Pass {name}.loc[{rows_name}.index] "
+            f"or, if the positions match, {name}.to_numpy()."
         )
 
 
