@@ -30,7 +30,7 @@ from sklearn.preprocessing import LabelEncoder, StandardScaler
 
 from onnxtrain import OrtGradientClassifier as C
 from onnxtrain import OrtGradientRegressor as R
-from onnxtrain import add_loss_output, average_states, gradient_rule
+from onnxtrain import add_loss_output, average_states, gradient_rule, with_new_head
 from onnxtrain.errors import ArgumentTypeError, DataError, LossError, ModelError, ParameterError
 
 X, y = load_diabetes(return_X_y=True)
@@ -46,6 +46,10 @@ SOME = RECORDS[["x0", "x2", "x3"]]  # as of numpy.genfromtxt(names=True), withou
 
 def polars_frame(columns):
     return pytest.importorskip("polars").DataFrame(columns)
+
+
+def build():
+    return Ridge()
 
 
 def stops(info):
@@ -135,6 +139,12 @@ def of_ones(op, y_true, y_pred):
             "For several labels per row, pass 0 and 1, such as (y == 'yes').astype(int).",
         ),
         (lambda: R(ONE_BY_ONE).fit(X, y), DataError, "the length 1, pass y.reshape(-1, 1, 1)."),
+        (
+            lambda: R(build).fit(X, y),
+            ParameterError,
+            "got function. Pass the model that it returns: estimator=build().",
+        ),
+        (lambda: with_new_head(LINE, SPECIES), ParameterError, "Pass the number of classes, len(numpy.unique(y))."),
         (lambda: R(max_iter=1).fit(X, y).embed(X, "?"), ModelError, "The model has no result '?'. Known: "),
     ],
 )

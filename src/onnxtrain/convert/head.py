@@ -98,7 +98,10 @@ def with_new_head(
     [('head.weight', (8, 5)), ('head.bias', (5,))]
     """
     if not isinstance(n_outputs, (int, np.integer)) or isinstance(n_outputs, bool) or n_outputs < 1:
-        raise ParameterError(f"n_outputs must be an integer >= 1, got {n_outputs!r}. Pass the number of classes.")
+        raise ParameterError(
+            f"n_outputs must be an integer >= 1, got {n_outputs!r:.40}. Pass the number of classes, "
+            "len(numpy.unique(y))."
+        )
     proto = graph.inline_functions(graph.without_maps(graph.read(model)))
     if any(node.domain == "ai.onnx.ml" for node in proto.graph.node):
         proto = rewrite_model(proto)

@@ -15,6 +15,7 @@ _HOLD_OUT = {
     "sklearn.calibration",
     "sklearn.ensemble._stacking",
     "sklearn.model_selection._classification_threshold",
+    "sklearn.model_selection._plot",
     "sklearn.model_selection._validation",
 }
 

@@ -385,6 +385,8 @@ def _remedy(model: Any, X: Any, kind: str) -> str:
         return " Combine steps into an estimator with sklearn.pipeline.Pipeline or make_pipeline."
     if inspect.ismethod(model):
         return f" Pass the {type(model.__self__).__name__} itself, without .{model.__name__}."
+    if inspect.isfunction(model):
+        return f" Pass the model that it returns: estimator={model.__name__}()."
     if hasattr(model, "shape"):  # rows; networks of Keras and transformers have a dtype, too
         return f" Pass rows to fit: OrtGradient{kind}().fit(X, y)."
     if hasattr(model, "model_proto"):  # an ONNXProgram of PyTorch
