@@ -2665,7 +2665,11 @@ THIRD_HOUR = [
         ConvergenceError,
         "in a loss of your own for logarithms and roots of negative numbers. losses(X, y) shows the rows.",
     ),
-    (lambda _: onnxtrain.with_new_head(NETWORK, [0, 1]), ParameterError, "got [0, 1]. Pass the number of classes."),
+    (
+        lambda _: onnxtrain.with_new_head(NETWORK, [0, 1]),
+        ParameterError,
+        "got [0, 1]. Pass the number of classes, len(",
+    ),
     (
         lambda _: onnxtrain.onnx_derivative(TWO_COLUMNS, options="loss"),
         ArgumentTypeError,

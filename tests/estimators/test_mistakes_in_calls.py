@@ -18,7 +18,6 @@ from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.model_selection import (
     GridSearchCV,
     KFold,
-    TunedThresholdClassifierCV,
     cross_val_predict,
     cross_val_score,
     cross_validate,
@@ -224,7 +223,6 @@ def test_a_frozen_estimator_is_trained_like_the_one_inside():
     [
         lambda tuned: StackingClassifier([("tuned", tuned)], cv=2),
         lambda tuned: CalibratedClassifierCV(tuned, cv=2),
-        lambda tuned: TunedThresholdClassifierCV(tuned, cv=2),
     ],
 )
 def test_a_fitted_classifier_in_held_out_predictions_is_warned_of(around):

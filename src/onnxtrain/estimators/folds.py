@@ -9,12 +9,11 @@ from sklearn.frozen import FrozenEstimator
 
 from onnxtrain.errors import warn
 
-#: Modules that predict the rows that each fold holds out: stacking, calibration, the choice of a threshold, and
-#: ``cross_val_score`` and learning curves.
+#: Modules that predict the rows that each fold holds out: stacking, calibration, ``cross_val_score`` and learning
+#: curves. That of thresholds also has the FixedThresholdClassifier, which holds out none.
 _HOLD_OUT = {
     "sklearn.calibration",
     "sklearn.ensemble._stacking",
-    "sklearn.model_selection._classification_threshold",
     "sklearn.model_selection._plot",
     "sklearn.model_selection._validation",
 }
