@@ -441,3 +441,29 @@ def test_a_model_whose_scores_are_in_an_operator_of_scikit_learn_is_refused_with
             onnx_derivative(to_onnx(model, rows[:1]))
         operators = [node.op_type for node in onnx_derivative(to_onnx(model, rows[:1], black_op={kind})).graph.node]
         assert {"Gemm", "MatMul"} & set(operators)
+
+
+# ------------------------------------------------------------ false shapes
+
+#: A model whose input `X` is declared as a scalar; onnxruntime takes arrays of any shape for it.
+SCALAR = """<ir_version: 8, opset_import: ["" : 18]> m (float X) => (float Y) <float[3] W = {{1, 2, 3}}>
+    {{ {} P = Mul(V, W) Y = ReduceSum <keepdims = 0> (P) }}"""
+
+
+def test_an_input_declared_as_a_scalar_takes_no_array():
+    """The gradients had the wrong shapes, `()` for X and `(4, 3)` for W, without a word."""
+    onx = parse_model(SCALAR.format("V = Identity(X)"))
+    W, dy = np.array([1, 2, 3], np.float32), np.ones((), np.float32)
+    derivative = onnxruntime.InferenceSession(onnx_derivative(onx).SerializeToString())
+    dx, dw = derivative.run(None, {"X": np.float32([2.0]), "W": W, "Y_grad": dy})
+    assert (float(dx), dw.tolist()) == (6, [2, 2, 2])
+    X = np.ones((4, 3), np.float32)
+    with pytest.raises(Exception, match=r"'X is declared as a scalar'.*Input shape:\{4,3\}, requested shape:\{\}"):
+        derivative.run(None, {"X": X, "W": W, "Y_grad": dy})
+    with pytest.raises(DataError, match=r"feeds\['X'\] has shape \(4, 3\), but the model takes \(\)"):
+        check_gradient(onx, {"X": X})
+
+
+def test_an_input_declared_as_a_scalar_that_is_only_reshaped_takes_any_array():
+    onx = parse_model(SCALAR.format("s = Constant <value_ints = [-1, 3]> () V = Reshape(X, s)"))
+    assert check_gradient(onx, {"X": np.arange(12.0)}).keys() == {"X", "W"}

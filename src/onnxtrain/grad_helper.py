@@ -91,6 +91,8 @@ def onnx_derivative(
     `options`. A name that is already used gets a numeric suffix. Constants of the derivative are Constant nodes, so
     that the floating-point initializers of the result are the weights of `onx`. A value that the outputs depend on only
     through non-differentiable operators (Shape, Greater, ArgMax, ...), or not at all, has a gradient of zeros.
+    onnxruntime takes any array for an input that is declared as a scalar. The result does not: a Reshape that is named
+    after the input fails.
 
     Parameters
     ----------
@@ -317,6 +319,7 @@ def _asked(
 
 def _append_gradients(model: ir.Model, asked: _Asked, options: DerivativeOptions) -> list[tuple[str, ir.Value]]:
     """Append the backward pass and return the outputs of the result: the loss, the gradients, the kept outputs."""
+    given_inputs = list(model.graph.inputs)
     _weights_become_inputs(model, asked.weights, keep_values=asked.loss is not None)
     op = graphs.builder(model).op
     nodes, own, wrt = list(model.graph), set(model.graph.initializers.values()), asked.wrt
@@ -332,6 +335,7 @@ def _append_gradients(model: ir.Model, asked: _Asked, options: DerivativeOptions
     if DerivativeOptions.KeepYieldOp in options and dy:
         given = next(iter(dy.values()))
         values = [_behind_yield(op, v, given, depends=x in found) for x, v in zip(wrt, values, strict=True)]
+    graphs.check_scalars(model, given_inputs)
     return list(zip(names, values, strict=True))
 
 

@@ -278,7 +278,9 @@ def _in_double(model: graphs.ModelLike) -> onnx.ModelProto:
     """Return the model in float64 at its own opset, so that the conversion of the opset is checked as well."""
     proto = graphs.read(model)
     with graphs.as_model_error("The model cannot be read"):
-        loaded = ir.from_proto(graphs.infer_types(graphs.inline_functions(proto)))
+        inlined = graphs.copy_of(graphs.inline_functions(proto))
+        graphs.forget_scalars(inlined.graph)
+        loaded = ir.from_proto(graphs.infer_types(inlined))
         graphs.cast_floats(loaded, ir.DataType.DOUBLE)
         return ir.to_proto(loaded)
 
@@ -320,15 +322,11 @@ def _point(onx: onnx.ModelProto, feeds: Mapping[str, Any], opened: Sequence[str]
 
 
 def _check_shape(value: onnx.ValueInfoProto, found: tuple[int, ...]) -> None:
-    """Raise a DataError if an array does not have the declared shape of an input.
-
-    No axes are a scalar or, for onnxruntime and :func:`~onnxtrain.add_loss_output`, any shape.
-    """
-    if not value.type.tensor_type.shape.dim:
+    """Raise a DataError if an array does not have the declared shape of an input."""
+    shape = graphs.dimensions(value)
+    if shape is None:
         return
-    declared = [
-        d.dim_value if d.HasField("dim_value") else d.dim_param or "?" for d in value.type.tensor_type.shape.dim
-    ]
+    declared = ["?" if d is None else d for d in shape]
     fits = len(declared) == len(found) and all(
         d in (n, 0) or isinstance(d, str) for d, n in zip(declared, found, strict=True)
     )

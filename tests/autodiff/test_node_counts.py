@@ -17,6 +17,9 @@ def parse(signature, body, opset=21):
 
 AT_RUN_TIME = ["Einsum", "Shape", "Expand", "Shape", "Sub", "NonZero", "Squeeze", "ReduceSum"]
 
+#: The check of an input that is declared as a scalar.
+CHECK = ["Constant", "Reshape"]
+
 # equation, shapes of the operands, nodes of the gradient
 EINSUM = [
     ("ij,jk->ik", ["N,3", "3,4"], ["Einsum", "Einsum"]),
@@ -27,8 +30,8 @@ EINSUM = [
     ("ij", ["N,3"], ["Identity"]),
     ("ij->", ["N,3"], ["Unsqueeze", "Shape", "Expand"]),
     ("ij->i", ["N,3"], ["Unsqueeze", "Shape", "Expand"]),
-    (",ij->ij", ["", "N,3"], ["Einsum", "Mul"]),
-    (",,i->i", ["", "", "N"], ["Einsum", "Einsum", "Mul", "Mul"]),
+    (",ij->ij", ["", "N,3"], [*CHECK, "Einsum", "Mul"]),
+    (",,i->i", ["", "", "N"], [*CHECK, "Reshape", "Einsum", "Einsum", "Mul", "Mul"]),
     ("ij,jk->ik", ["N,1", "3,4"], ["Einsum", "ReduceSum", "Einsum", "Expand"]),
     ("ij,ij,ij->ij", ["N,2", "1,2", "1,2"], ["Einsum", "Einsum", "ReduceSum", "Einsum", "ReduceSum"]),
     ("i,i,i->i", ["N", "N", "M"], AT_RUN_TIME * 3),

@@ -28,6 +28,7 @@ from onnxtrain.graph.check import PROTO_LIMIT, check_location, check_nodes
 from onnxtrain.graph.edit import (
     WITHOUT_EFFECT,
     cast_floats,
+    check_scalars,
     constants_as_nodes,
     products_in,
     put_in_order,
@@ -57,6 +58,7 @@ from onnxtrain.graph.model_io import (
     with_lengths,
 )
 from onnxtrain.graph.normalize import (
+    forget_scalars,
     inline_functions,
     keys_of_columns,
     leave_out_defaults,
@@ -128,6 +130,7 @@ __all__ = [
     "cast_floats",
     "check_location",
     "check_nodes",
+    "check_scalars",
     "constant",
     "constants_as_nodes",
     "copy_of",
@@ -138,6 +141,7 @@ __all__ = [
     "dimensions",
     "find",
     "find_schema",
+    "forget_scalars",
     "has_name",
     "held_by_key",
     "held_by_name",

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
 from onnxtrain.graph.build import Builder, Op
-from onnxtrain.graph.query import FLOATS, PRODUCTS, constant, holds_graphs, is_float, values_in
+from onnxtrain.graph.query import FLOATS, PRODUCTS, constant, holds_graphs, is_float, static_shape, values_in
 from onnxtrain.graph.rewriting import Rewritings
 from onnxtrain.opsets import find_schema
 
@@ -224,6 +225,24 @@ def tidy(model: ir.Model) -> bool:
     if removed:
         remove_identities(model)
     return "Reshape" in removed
+
+
+def check_scalars(model: ir.Model, inputs: Iterable[ir.Value]) -> None:
+    """Reshape, in place, inputs that are declared as scalars to scalars, which fails at run time for other values.
+
+    onnxruntime takes arrays of any shape for such inputs; a gradient would be summed over them.
+    """
+    for x in inputs:
+        if static_shape(x) != () or x.dtype is None or not x.consumers():
+            continue
+        first = next(iter(model.graph))
+        no_axes = ir.node("Constant", [], {"value": ir.tensor(np.zeros(0, np.int64))})
+        check = ir.node("Reshape", [x, no_axes.outputs[0]], name=f"{x.name} is declared as a scalar")
+        y = check.outputs[0]
+        y.type, y.shape = x.type, x.shape
+        x.replace_all_uses_with(y)
+        check.replace_input_with(0, x)
+        model.graph.insert_before(first, [no_axes, check])
 
 
 def remove_identities(model: ir.Model) -> None:

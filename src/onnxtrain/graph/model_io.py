@@ -34,6 +34,7 @@ from onnxtrain.graph.fused import spell_out_fused
 from onnxtrain.graph.inference import infer_shapes, without_false_declarations
 from onnxtrain.graph.normalize import (
     drop_unused_statistics,
+    forget_scalars,
     inline_functions,
     leave_out_defaults,
     make_dense,
@@ -311,6 +312,7 @@ def load(onx: ModelLike) -> ir.Model:
         sparse = make_dense(proto.graph)
         proto = inline_functions(proto)
         name_dimensions(proto.graph)
+        forget_scalars(proto.graph)
         _declare_passed_on(proto.graph)
         name_domains(proto)
         check_nodes(proto)

@@ -130,6 +130,18 @@ def name_dimensions(graph: onnx.GraphProto) -> None:
                 dim.dim_param = unique_name(f"{value.name}_{axis}", taken)
 
 
+def forget_scalars(graph: onnx.GraphProto) -> None:
+    """Remove, in place, the shape of inputs declared as scalars that only Reshape reads: they may have any shape.
+
+    onnxruntime takes any, and :func:`~onnxtrain.add_loss_output` declares sample weights like this.
+    """
+    nodes = list(nodes_in(graph.node))
+    others = {x for node in nodes for x in node.input[node.op_type == "Reshape" :]} | {y.name for y in graph.output}
+    for value in graph.input:
+        if dimensions(value) == [] and value.name not in others:
+            value.type.tensor_type.ClearField("shape")
+
+
 def leave_out_defaults(graph: onnx.GraphProto) -> None:
     """Remove initializers from the inputs, in place: their default values become final."""
     weights = {w.name for w in graph.initializer}
