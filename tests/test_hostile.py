@@ -476,6 +476,60 @@ def test_false_shapes_of_results_are_not_believed(shape):
         np.testing.assert_array_equal(fit(onx).weights_[name], weight)
 
 
+#: Models whose outputs and bodies may be declared falsely, and the declarations that are false.
+OF_BODIES = {
+    "an output": ("Y = MatMul(X, W)", lambda graph: graph.output[0]),
+    "an output whose first length is not inferred": (
+        "P = MatMul(X, W) k = Constant <value_ints = [-1, 2]> () r = Constant <value_ints = [1, 1]> () "
+        "T = Tile(P, r) Y = Reshape(T, k)",
+        lambda graph: graph.output[0],
+    ),
+    "a result in a branch": (
+        "P = MatMul(X, W) s = ReduceSum <keepdims = 0> (P) z = Constant <value_float = 0.0> () g = Greater(s, z) Y = If (g) "
+        "<then_branch = t () => (float[N,2] a) { a = Mul(P, w) }, else_branch = e () => (float[N,2] o) { o = Sub(P, w) }>",
+        lambda graph: graph.node[-1].attribute[1].g.output[0],
+    ),
+    "a result in a scan": (
+        "P = MatMul(X, W) f, Y = Scan <num_scan_inputs = 1, body = b (float[2] s, float[2] x) => (float[2] t, float[2] y) "
+        "{ p = Mul(s, w) t = Add(p, x) y = Tanh(t) }> (w, P)",
+        lambda graph: graph.node[-1].attribute[1].g.value_info.add(name="p"),
+    ),
+    "an input of a scan": (
+        "P = MatMul(X, W) f, Y = Scan <num_scan_inputs = 1, body = b (float[2] s, float[2] x) => (float[2] t, float[2] y) "
+        "{ p = Mul(s, w) t = Add(p, x) y = Tanh(t) }> (w, P)",
+        lambda graph: graph.node[-1].attribute[1].g.input[1],
+    ),
+    "an input of a loop": (
+        "P = MatMul(X, W) n = Constant <value_int = 2> () c = Constant <value = bool {1}> () L = Loop (n, c, P) <body = b "
+        "(int64 i, bool d, float[N,2] q) => (bool e, float[N,2] r) { e = Identity(d) u = Mul(q, w) r = Tanh(u) }> "
+        "Y = MatMul(L, V)",
+        lambda graph: graph.node[-2].attribute[0].g.input[2],
+    ),
+}
+
+
+@pytest.mark.parametrize("nodes, value", OF_BODIES.values(), ids=OF_BODIES)
+@pytest.mark.parametrize("shape", [[], [1], [1, 1], [1, 2], [3, 2], ["N", 1], ["N", 1, 2]], ids=str)
+def test_false_shapes_of_outputs_and_bodies_are_not_believed(nodes, value, shape):
+    """Gradients were wrong, or the derivative was refused, by onnxruntime when it ran or by a rule."""
+    feeds = {"X": X, "W": W, "w": np.float32([0.5, 2]), "V": W[:2], "Y_grad": X[:, :2]}
+
+    def with_weights(onx):
+        onx.opset_import[0].version = 18
+        for name in ("w", "V"):
+            onx.graph.initializer.append(onnx.numpy_helper.from_array(feeds[name], name))
+
+    right = changed(with_weights, nodes=nodes)
+    false = onnx.ModelProto()
+    false.CopyFrom(right)
+    declared = value(false.graph)
+    declared.CopyFrom(onnx.helper.make_tensor_value_info(declared.name, onnx.TensorProto.FLOAT, shape))
+    derivatives = [onnx_derivative(onx) for onx in (right, false)]
+    expected, found = (run(onx, {i.name: feeds[i.name] for i in onx.graph.input}) for onx in derivatives)
+    for dx, dx_right in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(dx, dx_right)
+
+
 def test_nodes_in_another_order_are_inferred_at_once(monkeypatch):
     """onnx infers a type only after its operands' types, so nodes in reverse order took one inference each."""
     onx = model("P = MatMul(X, W) d0 = Identity(P) " + chain(40, "d{0} = Transpose(d{1})") + "Y = Neg(d40)")

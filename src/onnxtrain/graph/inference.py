@@ -339,25 +339,80 @@ def infer_shapes(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def without_false_declarations(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a model without declared types of results that contradict the inferred ones; the model itself if none.
+    """Return a model without false declared types of results, also of results in bodies; the model itself if none.
 
     Tools that change the inputs of a file, such as its batch size, often leave the shapes of its results as they were.
-    onnx and onnxruntime keep a false shape, and gradients are summed along the axes that seem to be broadcast.
+    onnx and onnxruntime keep a false shape, and gradients are summed along the axes that seem to be broadcast. A type
+    that contradicts the inferred one is false. A length of the first axis that is not inferred may be that of an
+    earlier batch, so it is dropped if the value depends on inputs whose first axis has a name.
     """
-    made = {y for node in proto.graph.node if node.domain in ("", "ai.onnx") for y in node.output}
-    declared = {v.name: v for v in proto.graph.value_info if v.name in made and v.HasField("type")}
-    if not declared:
-        return proto
-    found = copy_of(proto)
-    assign(found.graph.value_info, [v for v in found.graph.value_info if v.name not in declared])
-    inferred = infer_shapes(found).graph.value_info
-    named = {d for v in proto.graph.input for d in dimensions(v) or () if isinstance(d, str)}
-    false = {v.name for v in inferred if v.name in declared and _contradict(declared[v.name], v, named)}
-    if not false:
+    inferred = infer_shapes(_without_declarations(proto)).graph
+    names = {d for v in proto.graph.input for d in dimensions(v) or () if isinstance(d, str)}
+    rows = _dependent_on_rows(proto.graph)
+    corrected: dict[tuple[int, str], onnx.TypeProto] = {}
+    for i, (graph, typed) in enumerate(zip(_graphs(proto.graph), _graphs(inferred), strict=True)):
+        found = {v.name: v for v in _typed_values(typed)}
+        for value in (v for v in _typed_values(graph) if v.name in found):
+            if _contradict(value, found[value.name], names):
+                corrected[i, value.name] = found[value.name].type
+            elif i == 0 and value.name in rows and _has_a_first_length(value, found[value.name]):
+                corrected[i, value.name] = _without_first_length(value.type)
+    if not corrected:
         return proto
     changed = copy_of(proto)
-    assign(changed.graph.value_info, [v for v in changed.graph.value_info if v.name not in false])
+    for i, graph in enumerate(_graphs(changed.graph)):
+        for value in _typed_values(graph):
+            if (i, value.name) in corrected:
+                value.type.CopyFrom(corrected[i, value.name])
     return changed
+
+
+def _without_declarations(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model without declared types of results that onnx can infer, and without shapes of inputs of bodies."""
+    bare = copy_of(proto)
+    for graph in _graphs(bare.graph):
+        made = {y for node in graph.node if node.domain in ("", "ai.onnx") for y in node.output}
+        assign(graph.value_info, [v for v in graph.value_info if v.name not in made])
+        for value in graph.output:
+            if value.name in made and value.type.HasField("tensor_type"):
+                value.type.tensor_type.CopyFrom(onnx.TypeProto.Tensor())
+        for value in graph.input if graph is not bare.graph else ():
+            value.type.tensor_type.ClearField("shape")
+    return bare
+
+
+def _dependent_on_rows(graph: onnx.GraphProto) -> set[str]:
+    """Return the values that depend on inputs whose first axis has a name, and these inputs."""
+    found = {v.name for v in graph.input if isinstance((dimensions(v) or [None])[0], str)}
+    for node in graph.node:
+        if any(not found.isdisjoint(inner.input) for inner in nodes_in([node])):
+            found.update(node.output)
+    return found
+
+
+def _has_a_first_length(declared: onnx.ValueInfoProto, inferred: onnx.ValueInfoProto) -> bool:
+    """Whether the length of the first axis is declared but not inferred."""
+    first, second = dimensions(declared), dimensions(inferred)
+    return bool(first and second and isinstance(first[0], int) and not isinstance(second[0], int))
+
+
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Yield a graph, then the graphs inside it."""
+    yield graph
+    for node in graph.node:
+        for body in bodies_of(node):
+            yield from _graphs(body)
+
+
+def _without_first_length(type_: onnx.TypeProto) -> onnx.TypeProto:
+    changed = onnx.TypeProto()
+    changed.CopyFrom(type_)
+    changed.tensor_type.shape.dim[0].Clear()
+    return changed
+
+
+def _typed_values(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
+    return [v for v in (*graph.input, *graph.value_info, *graph.output) if v.HasField("type")]
 
 
 def _contradict(declared: onnx.ValueInfoProto, inferred: onnx.ValueInfoProto, named: Container[str]) -> bool:
