@@ -453,7 +453,11 @@ def _find_loss(model: ir.Model, name: str) -> ir.Value:
 
 
 def _with_metadata(result: onnx.ModelProto, source: onnx.ModelProto) -> onnx.ModelProto:
-    """Copy the metadata of a model; opset conversion loses some of it."""
+    """Copy the metadata of a model, and which inputs it declares as scalars; loading loses some of it."""
+    scalars = {value.name for value in source.graph.input if graphs.dimensions(value) == []}
+    for value in result.graph.input:
+        if value.name in scalars:
+            value.type.tensor_type.shape.SetInParent()
     for field in ("producer_name", "producer_version", "domain", "model_version", "doc_string"):
         setattr(result, field, getattr(source, field))
     graphs.assign(result.metadata_props, source.metadata_props)

@@ -316,7 +316,7 @@ def load(onx: ModelLike) -> ir.Model:
         _declare_passed_on(proto.graph)
         name_domains(proto)
         check_nodes(proto)
-        proto = without_false_declarations(proto)
+        proto = without_false_declarations(_in_order(proto))
         spell_out(proto.graph, {})
         all_listed = proto.ir_version < _IR_WITH_DEFAULTS
         proto = convert_opset(proto)
@@ -433,16 +433,21 @@ def _refuse_layouts(proto: onnx.ModelProto) -> None:
 
 def infer(proto: onnx.ModelProto) -> ir.Model:
     """Return a model with inferred types and shapes, without nodes that have no effect."""
-    if not _is_in_order(proto.graph):  # onnx infers a type only after its operands' types
-        model = ir.from_proto(proto)
-        put_in_order(model)
-        proto = ir.to_proto(model)
-    model = ir.from_proto(infer_shapes(proto))
+    model = ir.from_proto(infer_shapes(_in_order(proto)))
     put_in_order(model)
     if tidy(model):
         # shapes that a no-op Reshape had hidden now propagate to its descendants
         model = ir.from_proto(infer_shapes(_without_inferred(ir.to_proto(model))))
     return model
+
+
+def _in_order(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a model with its nodes in topological order: onnx infers a type only after its operands' types."""
+    if _is_in_order(proto.graph):
+        return proto
+    model = ir.from_proto(proto)
+    put_in_order(model)
+    return ir.to_proto(model)
 
 
 def _is_in_order(graph: onnx.GraphProto) -> bool:

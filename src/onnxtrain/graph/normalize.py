@@ -131,14 +131,17 @@ def name_dimensions(graph: onnx.GraphProto) -> None:
 
 
 def forget_scalars(graph: onnx.GraphProto) -> None:
-    """Remove, in place, the shape of inputs declared as scalars that only Reshape reads: they may have any shape.
+    """Remove, in place, the shape of inputs declared as scalars that are only reshaped to arrays: they may be arrays.
 
     onnxruntime takes any, and :func:`~onnxtrain.add_loss_output` declares sample weights like this.
     """
-    nodes = list(nodes_in(graph.node))
-    others = {x for node in nodes for x in node.input[node.op_type == "Reshape" :]} | {y.name for y in graph.output}
+    no_axes = {name for name, tensor in small_constants(graph).items() if list(tensor.dims) == [0]}
+    as_scalars = {y.name for y in graph.output}
+    for node in nodes_in(graph.node):
+        to_array = node.op_type == "Reshape" and no_axes.isdisjoint(node.input)
+        as_scalars.update(node.input[to_array:])
     for value in graph.input:
-        if dimensions(value) == [] and value.name not in others:
+        if dimensions(value) == [] and value.name not in as_scalars:
             value.type.tensor_type.ClearField("shape")
 
 
