@@ -175,6 +175,19 @@ def test_a_model_that_nothing_runs_is_said(rule):
         check_gradient(CUBE, {"X": X})
 
 
+@pytest.mark.parametrize(
+    "nodes",
+    ["Y = Expand(X, n)", "v = ConstantOfShape <value = int64[1] {0}> (n) Y = Unsqueeze(X, v)"],
+    ids=["a result", "axes"],
+)
+def test_values_that_would_fill_the_memory_are_refused(nodes):
+    """onnx.reference computes a million million elements, and makes a tuple of as many axes."""
+    onx = model(nodes, outputs="float Y", initializers="<int64[3] n = {1000000, 1000000, 3}>")
+    onx.graph.output[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(ModelError, match=r"would have [36],000,000,000,000 elements, too many .* Pass smaller feeds"):
+        check_gradient(onx, {"X": np.ones((1, 3))})
+
+
 def test_local_functions_are_inlined():
     onx = parse_model("""
         <ir_version: 9, opset_import: ["" : 20, "local" : 1]> m (float[N] X) => (float[N] Y) { Y = local.square (X) }

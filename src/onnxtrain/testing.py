@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +33,9 @@ Runtime: TypeAlias = Callable[[onnx.ModelProto], Evaluator]
 #: Steps of the differences, relative to the entry. The first has the smallest error for a smooth function; the others
 #: are used if there is a kink within the first step.
 STEPS = (1e-5, 1e-7, 1e-3)
+
+#: The largest number of elements of a value: 0.5 GB in float64.
+LARGEST = 2**26
 
 
 class GradientMismatch(OnnxTrainError, AssertionError):
@@ -115,6 +119,7 @@ def check_gradient(
     names = [*inputs, *weights]
     models = _with_open_weights(double, weights), onnx_derivative(double, weights, inputs)
     point = _point(double, feeds, weights)
+    _check_sizes(double, point)
     limits = _Limits(rtol, atol, max_entries)
 
     def compare(runtimes: Mapping[str, Runtime]) -> dict[str, float]:
@@ -335,6 +340,27 @@ def _check_shape(value: onnx.ValueInfoProto, found: tuple[int, ...]) -> None:
             f"feeds[{value.name!r}] has shape {found}, but the model takes ({', '.join(map(str, declared))}). Pass an "
             "array of this shape."
         )
+
+
+def _check_sizes(onx: onnx.ModelProto, point: Arrays) -> None:
+    """Raise a ModelError if a value is too large for differences: onnx.reference would fill the memory."""
+    sized = graphs.copy_of(onx)
+    for value in sized.graph.input:
+        if value.name in point:
+            like = onnx.helper.make_tensor_type_proto(value.type.tensor_type.elem_type, point[value.name].shape)
+            value.type.CopyFrom(like)
+    graphs.assign(sized.graph.value_info, [])
+    for value in sized.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    with graphs.as_model_error("The shapes of the model cannot be inferred"):
+        graph = graphs.infer_types(sized, data_prop=True).graph
+    for value in (*graph.value_info, *graph.output):
+        n = math.prod(d for d in graphs.dimensions(value) or () if isinstance(d, int))
+        if n > LARGEST:
+            raise ModelError(
+                f"{value.name!r} would have {n:,} elements, too many to be computed for each difference. Pass smaller "
+                "feeds."
+            )
 
 
 def _with_open_weights(onx: onnx.ModelProto, names: Sequence[str]) -> onnx.ModelProto:
