@@ -254,8 +254,14 @@ STACKED = """
       p = SequenceAt(M, zero) q = SequenceAt(M, one) Y = Add(p, q) }"""
 
 
-def test_a_body_for_each_of_known_tensors_is_trained_as_without_it():
-    onx = onnx.parser.parse_model(STACKED)
+@pytest.mark.parametrize(
+    "tensors",
+    ["S = SequenceConstruct(a, t)", "j = Concat <axis = 1> (a, t) S = SplitToSequence <axis = 1> (j, sizes)"],
+    ids=["constructed", "split"],
+)
+def test_a_body_for_each_of_known_tensors_is_trained_as_without_it(tensors):
+    sizes = "sizes = Constant <value_ints = [2, 2]> () "
+    onx = onnx.parser.parse_model(STACKED.replace("S = SequenceConstruct(a, t)", sizes + tensors))
     simple = onnx.parser.parse_model(
         STACKED.partition("{ a = ")[0] + "{ a = MatMul(X, V) b = MatMul(X, U) t = Tanh(b) Y = Add(a, t) }"
     )

@@ -502,11 +502,27 @@ def repeat_bodies(model: ir.Model) -> bool:
     repeated = False
     for node in nodes:
         body = node.attributes["body"].as_graph()
-        sequences = [construct.inputs for x in node.inputs if (construct := made_by(x, "SequenceConstruct"))]
-        if len(sequences) == len(node.inputs) and not any(map(_may_be_weight, values_in(body))):
+        if any(map(_may_be_weight, values_in(body))):
+            continue
+        sequences = [tensors for x in node.inputs if (tensors := _tensors_of(model.graph, x, node))]
+        if len(sequences) == len(node.inputs):
             _repeat(model.graph, node, body, list(zip(*sequences, strict=True)))
             repeated = True
     return repeated
+
+
+def _tensors_of(graph: ir.Graph, sequence: ir.Value | None, before: ir.Node) -> Sequence[ir.Value | None]:
+    """Return the tensors of a known sequence, none of any other; a tensor that is split to a sequence is split."""
+    construct, split = made_by(sequence, "SequenceConstruct"), made_by(sequence, "SplitToSequence")
+    if construct is not None:
+        return construct.inputs
+    sizes = None if split is None or len(split.inputs) < 2 else constant(split.inputs[1])
+    if split is None or sizes is None or sizes.dtype != np.int64 or sizes.ndim != 1:
+        return ()
+    axis = {"axis": attribute(split, "axis", 0)}
+    parts = ir.node("Split", split.inputs, attributes=axis, num_outputs=len(sizes))
+    graph.insert_before(before, parts)
+    return parts.outputs
 
 
 def _may_be_weight(value: ir.Value) -> bool:
