@@ -198,6 +198,12 @@ ROWS = {
         {"W": np.hanning(4), "K": normal(6, 1)},
         {"W"},
     ),
+    "the values of OneHot": (
+        "d = Constant<value_int = 3>() k = Cast<to = 7>(X) O = OneHot(k, d, values) f = Constant<value_ints = [0, -1]>() "
+        "R = Reshape(O, f) Y = MatMul(R, K)",
+        {"values": [0, 1], "K": normal(12, 1)},
+        {"values"},
+    ),
     "zeros of BART": (
         'H = MatMul(X, V) Y = Add(H, "net.final_logits_bias")',
         {"net.final_logits_bias": np.zeros((1, 1))} | HEAD,

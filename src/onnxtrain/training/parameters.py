@@ -55,6 +55,9 @@ _BUFFERS = (
     *("*_buffer", "*forward_basis", "*inverse_basis", "*.spectrogram.window", "*.mel_scale.fb"),
 )
 
+#: Operands that no module learns: the values on and off of OneHot, what fills a padding, windows of Fourier transforms.
+_SETTINGS = {("OneHot", 2), ("Pad", 2), ("STFT", 2)}
+
 #: The positions of multiplicative operands; an operand that is only added is an intercept.
 _FACTORS = {
     "MatMul": (0, 1),
@@ -224,9 +227,9 @@ def _is_of_frozen_normalization(w: ir.Value) -> bool:
     return bool(others) and inputs.isdisjoint(graph.ancestors(others))
 
 
-def _is_window(w: ir.Value, uses: Uses) -> bool:
-    """Whether a value is only the window of Fourier transforms, which modules compute and do not learn."""
-    return bool(uses) and all(node.op_type == "STFT" and position == 2 for node, position in uses)
+def _is_setting(w: ir.Value, uses: Uses) -> bool:
+    """Whether a value is only an operand that no module learns."""
+    return bool(uses) and all((node.op_type, position) in _SETTINGS for node, position in uses)
 
 
 def _is_marked(w: ir.Value, uses: Uses) -> bool:
@@ -498,7 +501,7 @@ _FIXED: tuple[tuple[Callable[[ir.Node], bool], Callable[[np.ndarray], bool]], ..
 _CRITERIA: tuple[Callable[[ir.Value, Uses], bool], ...] = (
     _is_called_buffer,
     _is_statistic,
-    _is_window,
+    _is_setting,
     _is_marked,
     _has_missing_values,
     _is_scalar,
