@@ -476,6 +476,12 @@ def test_false_shapes_of_results_are_not_believed(shape):
         np.testing.assert_array_equal(fit(onx).weights_[name], weight)
 
 
+def test_a_false_number_of_axes_of_an_output_is_not_believed():
+    """fit said that y had positions, and to pass one label per row, which it was."""
+    onx = changed(lambda onx: onx.graph.output[0].type.tensor_type.shape.dim.add(dim_value=1))
+    np.testing.assert_array_equal(fit(onx).weights_["W"], fit(model()).weights_["W"])
+
+
 #: Models whose outputs and bodies may be declared falsely, and the declarations that are false.
 OF_BODIES = {
     "an output": ("Y = MatMul(X, W)", lambda graph: graph.output[0]),

@@ -253,6 +253,8 @@ def check_class_axis(model: TrainableModel, class_axis: int) -> None:
 def _rank(onx: OnnxModel, output: int | str | None) -> int:
     """Return the number of axes of an output, declared or inferred, or of the scores behind labels; 2 if unknown."""
     proto = graph.read(onx)
+    with suppress(ModelError), graph.as_model_error("Shapes cannot be inferred"):
+        proto = graph.without_false_declarations(proto)
     if found := _declared_rank(proto, output):
         return found
     with suppress(ModelError), graph.as_model_error("Shapes cannot be inferred"):

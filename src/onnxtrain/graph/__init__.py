@@ -37,7 +37,7 @@ from onnxtrain.graph.edit import (
 from onnxtrain.graph.files import Layout, in_folder, is_special, layout_of, not_expanded, replacement, write_model
 from onnxtrain.graph.flow import ancestors, captured, carried, dependents, operands
 from onnxtrain.graph.held import array_of, attach, detached, held_by_key, held_by_name, hold, put
-from onnxtrain.graph.inference import infer_shapes, infer_types
+from onnxtrain.graph.inference import infer_shapes, infer_types, without_false_declarations
 from onnxtrain.graph.model_io import (
     IR_VERSION,
     ModelLike,
@@ -205,6 +205,7 @@ __all__ = [
     "with_lengths",
     "with_maps_of",
     "with_nodes_of",
+    "without_false_declarations",
     "without_maps",
     "write_model",
 ]
