@@ -175,6 +175,14 @@ def test_a_model_that_nothing_runs_is_said(rule):
         check_gradient(CUBE, {"X": X})
 
 
+def test_one_name_has_one_length():
+    """The gradient of T, which is not summed over the rows, was blamed."""
+    onx = model("Y = Mul(X, T)", "float[N,3] X, float[N,1] T")
+    with pytest.raises(DataError, match=r"'N' has length 2 in feeds\['X'\], but 1 in feeds\['T'\]"):
+        check_gradient(onx, {"X": X, "T": [[1.0]]})
+    assert check_gradient(model("Y = Mul(X, T)", "float[N,3] X, float[M,1] T"), {"X": X, "T": [[1.0]]})["T"] < 1e-6
+
+
 @pytest.mark.parametrize(
     "nodes",
     ["Y = Expand(X, n)", "v = ConstantOfShape <value = int64[1] {0}> (n) Y = Unsqueeze(X, v)"],

@@ -320,9 +320,10 @@ def _point(onx: onnx.ModelProto, feeds: Mapping[str, Any], opened: Sequence[str]
     if missing:
         raise DataError(f"feeds has no value for {', '.join(map(repr, missing))}; it has {sorted(feeds)}.")
     point = {name: np.asarray(value).astype(types[name]) for name, value in feeds.items() if name in types}
-    for value in onx.graph.input:
-        if value.name in point:
-            _check_shape(value, point[value.name].shape)
+    given = [value for value in onx.graph.input if value.name in point]
+    for value in given:
+        _check_shape(value, point[value.name].shape)
+    _check_names({value.name: graphs.dimensions(value) or () for value in given}, point)
     return {w: onnx.numpy_helper.to_array(weights[w]) for w in opened} | point
 
 
@@ -340,6 +341,19 @@ def _check_shape(value: onnx.ValueInfoProto, found: tuple[int, ...]) -> None:
             f"feeds[{value.name!r}] has shape {found}, but the model takes ({', '.join(map(str, declared))}). Pass an "
             "array of this shape."
         )
+
+
+def _check_names(declared: Mapping[str, Sequence[int | str | None]], point: Arrays) -> None:
+    """Raise a DataError if an axis name of the inputs has two lengths, which the derivative takes to be equal."""
+    known: dict[str, tuple[int, str]] = {}
+    for name, shape in declared.items():
+        for dim, n in zip(shape, point[name].shape, strict=False):
+            length, first = known.setdefault(dim, (n, name)) if isinstance(dim, str) else (n, name)
+            if length != n:
+                raise DataError(
+                    f"The axis {dim!r} has length {length} in feeds[{first!r}], but {n} in feeds[{name!r}]. Pass "
+                    "arrays that agree, or give the axes different names in the model."
+                )
 
 
 def _check_sizes(onx: onnx.ModelProto, point: Arrays) -> None:
