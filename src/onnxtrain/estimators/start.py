@@ -13,11 +13,13 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import onnx
 from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils import get_tags
 
+from onnxtrain import graph
 from onnxtrain.convert.boosted import check_exported
 from onnxtrain.convert.check import answer
 from onnxtrain.convert.head import head_weights
@@ -163,12 +165,35 @@ def _start_again(
     return rows, model, state
 
 
+def _with_axes_of(model: onnx.ModelProto, X: Features) -> onnx.ModelProto:
+    """Return a model whose inputs without a declared shape have as many axes as the rows for them."""
+    unknown = [v.name for v in model.graph.input if v.type.HasField("tensor_type") and graph.dimensions(v) is None]
+    given = X if isinstance(X, Mapping) else dict.fromkeys(unknown[:1], X) if len(model.graph.input) == 1 else {}
+    n_axes = {name: _n_axes(given.get(name)) for name in unknown}
+    if not any(n_axes.values()):
+        return model
+    declared = graph.copy_of(model)
+    for value in declared.graph.input:
+        if n_axes.get(value.name):
+            dims = ["rows", *[None] * (n_axes[value.name] - 1)]
+            value.type.CopyFrom(onnx.helper.make_tensor_type_proto(value.type.tensor_type.elem_type, dims))
+    return declared
+
+
+def _n_axes(values: Any) -> int:
+    """Return the number of axes of an array, or of lists in lists."""
+    if isinstance(values, (list, tuple)):
+        return 1 + _n_axes(values[0]) if values else 0
+    return len(getattr(values, "shape", ()))
+
+
 def _start_of_onnx(
     estimator: OrtGradientEstimator, X: Features, y: ArrayLike, sample_weight: ArrayLike | None, path: OnnxModel
 ) -> tuple[Rows, TrainedModel, TrainingState]:
     """Return the checked rows, and an ONNX model with its state before the first step."""
     dtype = floats_of(estimator.dtype)
     model, _held = opened(path, dtype)
+    model = _with_axes_of(model, X)
     layout = layout_of(path) if estimator.head == "keep" else {}  # opened() has checked that the file exists
     entrance = Entrance.of(model, estimator.inputs, estimator.batch_axis, estimator.output)
     form = InputForm.of_onnx(X, entrance, dtype, estimator.pad)
