@@ -57,6 +57,14 @@ def model(nodes, weights, rows="N,4"):
 HEAD = {"V": normal(4, 1)}
 ATTEND = "Q = MatMul(X, W) K = Transpose<perm = [0, 2, 1]>(Q) S = MatMul(Q, K)"
 READ = "P = Softmax(M) O = MatMul(P, Q) F = Flatten(O) Y = MatMul(F, V)"
+STATE = (
+    "a = Constant<value_ints = [0]>() i = Constant<value_ints = [1]>() k = Constant<value_ints = [3]>() "
+    "rows = Shape<start = 0, end = 1>(X) n = Concat<axis = 0>(i, rows, k) b = Expand(h, n) "
+)
+RECURRENT = (
+    "T = Transpose<perm = [1, 0, 2]>(X) Z, L, C = LSTM<hidden_size = 3>(T, W, R, , , b, b) S = Squeeze(L, a) "
+    "Y = MatMul(S, K)"
+)
 TOKENS = {"W": normal(4, 2), "V": normal(10, 1)}
 
 #: nodes, initializers, the buffers among them
@@ -204,6 +212,28 @@ ROWS = {
         {"values": [0, 1], "K": normal(12, 1)},
         {"values"},
     ),
+    "zeros as the state before the first step": (
+        STATE + RECURRENT,
+        {"W": normal(1, 12, 4), "R": normal(1, 12, 3), "h": np.zeros((1, 1, 3)), "K": normal(3, 1)},
+        {"h"},
+    ),
+    "a learned state before the first step": (
+        STATE + RECURRENT,
+        {"W": normal(1, 12, 4), "R": normal(1, 12, 3), "h": normal(1, 1, 3), "K": normal(3, 1)},
+        set(),
+    ),
+    "zeros that a Scan starts from": (
+        STATE + "g = Squeeze(b, a) S, Z = Scan<num_scan_inputs = 1, scan_input_axes = [1], "
+        "body = body (float[N,3] s, float[N,4] x) => (float[N,3] t, float[N,3] z) "
+        "{ p = MatMul(x, W) q = Mul(s, w) t = Add(p, q) z = Tanh(t) }>(g, X) Y = MatMul(S, K)",
+        {"W": normal(4, 3), "w": normal(3), "h": np.zeros((1, 1, 3)), "K": normal(3, 1)},
+        {"h"},
+    ),
+    "zeros into which values are scattered": (
+        "i = Constant<value = int64[2, 2] {0, 0, 3, 0}>() W = ScatterND(zeros, i, U) Y = MatMul(X, W)",
+        {"zeros": np.zeros((4, 1)), "U": normal(2)},
+        {"zeros"},
+    ),
     "zeros of BART": (
         'H = MatMul(X, V) Y = Add(H, "net.final_logits_bias")',
         {"net.final_logits_bias": np.zeros((1, 1))} | HEAD,
@@ -346,6 +376,9 @@ SHAPES = {
     "learned positions": "N,8,6",
     "positions not yet learned": "N,8,6",
     "frequencies": "N,1",
+    "zeros as the state before the first step": "N,2,4",
+    "a learned state before the first step": "N,2,4",
+    "zeros that a Scan starts from": "N,2,4",
 }
 
 

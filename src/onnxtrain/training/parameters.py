@@ -58,6 +58,9 @@ _BUFFERS = (
 #: Operands that no module learns: the values on and off of OneHot, what fills a padding, windows of Fourier transforms.
 _SETTINGS = {("OneHot", 2), ("Pad", 2), ("STFT", 2)}
 
+#: Operands that are zeros unless they are learned: initial states, and what values are scattered into.
+_STARTS = {("GRU", 5), ("LSTM", 5), ("LSTM", 6), ("RNN", 5), ("ScatterElements", 0), ("ScatterND", 0)}
+
 #: The positions of multiplicative operands; an operand that is only added is an intercept.
 _FACTORS = {
     "MatMul": (0, 1),
@@ -230,6 +233,18 @@ def _is_of_frozen_normalization(w: ir.Value) -> bool:
 def _is_setting(w: ir.Value, uses: Uses) -> bool:
     """Whether a value is only an operand that no module learns."""
     return bool(uses) and all((node.op_type, position) in _SETTINGS for node, position in uses)
+
+
+def _is_start(w: ir.Value, uses: Uses) -> bool:
+    """Whether a value is only the zeros from which a recurrence starts, or into which values are scattered."""
+    array = graph.constant(w) if uses and all(_starts_from(*use) for use in uses) else None
+    return array is not None and not array.any()
+
+
+def _starts_from(node: ir.Node, position: int) -> bool:
+    if node.op_type == "Scan":
+        return position < len(node.inputs) - graph.attribute(node, "num_scan_inputs")
+    return (node.op_type, position) in _STARTS or (node.op_type == "Loop" and position > 1)
 
 
 def _is_marked(w: ir.Value, uses: Uses) -> bool:
@@ -502,6 +517,7 @@ _CRITERIA: tuple[Callable[[ir.Value, Uses], bool], ...] = (
     _is_called_buffer,
     _is_statistic,
     _is_setting,
+    _is_start,
     _is_marked,
     _has_missing_values,
     _is_scalar,
