@@ -27,9 +27,9 @@ from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import LabelEncoder, StandardScaler
 
+from onnxtrain import LoRA, add_loss_output, average_states, gradient_rule, with_new_head
 from onnxtrain import OrtGradientClassifier as C
 from onnxtrain import OrtGradientRegressor as R
-from onnxtrain import add_loss_output, average_states, gradient_rule, with_new_head
 from onnxtrain.errors import ArgumentTypeError, DataError, LossError, ModelError, ParameterError
 
 X, y = load_diabetes(return_X_y=True)
@@ -49,6 +49,18 @@ def polars_frame(columns):
 
 def build():
     return Ridge()
+
+
+def of_lightgbm():
+    return pytest.importorskip("lightgbm").early_stopping(10, verbose=False)
+
+
+def boosted(library, name, **params):
+    return getattr(pytest.importorskip(library), name)(n_estimators=2, **params)
+
+
+def by_label(op, y_true, y_pred):
+    return np.array([1.0, 5.0])[y_true] * y_pred
 
 
 def stops(info):
@@ -74,6 +86,33 @@ def of_ones(op, y_true, y_pred):
             lambda: R(max_iter=2).fit(X, y, callback=stops),
             ParameterError,
             "StopIteration after epoch 1. To stop, return",
+        ),
+        (lambda: C(loss=by_label).fit(*PAIRS), LossError, "each label is op.Gather(values, y_true)"),
+        (lambda: R(loss="gamma").fit(X, np.where(y < 90, 0, y)), DataError, "zeros and positive values, use loss='tw"),
+        (
+            lambda: R(max_iter=1).fit(X, y, checkpoint="at_{epoch:02d}-{val_loss:.2f}.onnx"),
+            ParameterError,
+            "{epoch:02d} is not replaced. The file holds the last state",
+        ),
+        (
+            lambda: R(max_iter=1).fit(X, y, callback=of_lightgbm()),
+            ParameterError,
+            "reads its own training. Set early_stopping",
+        ),
+        (
+            lambda: C(boosted("xgboost", "XGBClassifier")).fit(IRIS, np.array(["a", "b", "c"])[SPECIES]),
+            DataError,
+            "XGBClassifier takes the labels 0, 1, ...: pass sklearn.preprocessing.LabelEncoder",
+        ),
+        (
+            lambda: R(boosted("xgboost", "XGBRegressor", early_stopping_rounds=9)).fit(X, y),
+            DataError,
+            "The given model gets no validation set. Leave out its early stopping, or fit it first",
+        ),
+        (
+            lambda: R(boosted("lightgbm", "LGBMRegressor", early_stopping_round=9, verbose=-1)).fit(X, y),
+            DataError,
+            "evaluation. The given model gets no validation set. Leave out its early stopping",
         ),
         (lambda: R(max_iter=1).fit(X, y).embed(X), ArgumentTypeError, "lists those of the results: embed(X, '?')."),
         (
@@ -271,3 +310,27 @@ def test_a_fitted_model_of_an_unfitted_estimator_predicts_as_the_message_says():
 def test_the_layers_of_a_summary_become_a_frame_as_the_message_says():
     summary = R(max_iter=1).fit(X, y).summary()
     assert pd.DataFrame(summary.layers).layer.tolist() == ["coef", "intercept"]
+
+
+def test_a_schedule_that_ended_in_a_loop_of_partial_fit_is_warned_of_once():
+    tuned = R(Ridge().fit(X, y), loss="absolute_error", learning_rate="cosine", max_iter=2, random_state=0)
+    tuned.partial_fit(X, y).partial_fit(X, y)  # filterwarnings = error
+    with pytest.warns(
+        UserWarning, match="has ended after max_iter=2 epochs, so partial_fit goes on at .*number of calls"
+    ):
+        tuned.partial_fit(X, y)
+    tuned.partial_fit(X, y)
+    np.testing.assert_allclose(tuned.history_.learning_rate[-1], tuned.history_.learning_rate[-2])
+
+
+def test_the_name_of_a_weight_that_lora_leaves_names_its_factors():
+    tuned = R(LINE, weights_to_train=LoRA(rank=1), max_iter=1, random_state=0).fit(X, y)
+    with pytest.raises(KeyError, match="LoRA trains its factors, W.lora_A and W.lora_B; get_trained_onnx"):
+        tuned.weights_["W"]
+
+
+def test_a_page_is_known_behind_its_empty_lines(tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_text("\n\n\n<!DOCTYPE html>\n<html></html>\n")
+    with pytest.raises(ModelError, match="It is a web page .* download the raw file"):
+        R(path).fit(X, y)

@@ -35,6 +35,7 @@ from onnxtrain.training.model import TrainableModel
 from onnxtrain.training.objective import multiplications
 from onnxtrain.training.parameters import quantized_weights
 from onnxtrain.training.settings import Settings
+from onnxtrain.training.state import TrainingState
 
 if TYPE_CHECKING:
     from onnxtrain.estimators.base import OrtGradientEstimator
@@ -62,6 +63,19 @@ def warn_of_one_epoch(estimator: OrtGradientEstimator, settings: Settings, *, co
         warn(
             "solver='lbfgs' minimizes the loss of the rows of this call alone, so partial_fit forgets the rows of "
             "earlier calls. Choose a solver that takes steps, such as 'adam'."
+        )
+
+
+def warn_of_ended_schedule(settings: Settings, state: TrainingState, n_rows: int) -> None:
+    """Warn in the call of ``partial_fit`` from which on a schedule with a length stays at its end."""
+    n_batches = -(-n_rows // settings.rows_of_a_batch(n_rows))
+    n_steps = -(-n_batches // settings.accumulate)
+    planned, done = max(settings.max_iter, 1) * n_steps, state.step - state.first_step
+    if settings.optimizer is not None and settings.schedule.has_length and planned <= done < planned + n_steps:
+        rate = settings.schedule(done, planned, state.plateaus)
+        warn(
+            f"The schedule of the learning rate has ended after max_iter={settings.max_iter} epochs, so partial_fit "
+            f"goes on at {rate:.3g}. Set max_iter to the number of calls, or learning_rate to a number."
         )
 
 

@@ -189,6 +189,11 @@ def _check(estimator: Any, path: Any, every: Any) -> None:
     """Check the arguments of ``fit`` that concern the checkpoint."""
     if not isinstance(path, (str, os.PathLike)) or not os.fspath(path) or "\0" in os.fsdecode(path):
         raise ParameterError(f"checkpoint must be the path of a file, such as 'fit.onnx', got {path!r:.80}.")
+    if fields := re.findall(r"\{[a-z_]+(?::[^{}]*)?\}", os.fsdecode(path)):
+        raise ParameterError(
+            f"checkpoint={os.fspath(path)!r} is the name of one file, in which {fields[0]} is not replaced. The file "
+            "holds the last state, and is written again after each epoch. Pass a name such as 'fit.onnx'."
+        )
     if not os.path.isdir(os.path.dirname(os.path.abspath(path))):
         raise ParameterError(f"The folder of the checkpoint {os.fspath(path)!r} does not exist.{graph.in_folder(path)}")
     if os.path.isdir(path):

@@ -19,6 +19,7 @@ from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.estimators.cautions import (
     warn_of_balanced_twice,
     warn_of_changed_file,
+    warn_of_ended_schedule,
     warn_of_first_rows,
     warn_of_fraction,
     warn_of_one_epoch,
@@ -186,6 +187,7 @@ def fit_one_epoch(estimator: OrtGradientEstimator, rows: Part) -> None:
             graphs = graphs_of(model.rest, data, settings, state.weights)
         if known is None and not is_part_of_more():
             warn_of_first_rows(estimator.estimator, data.n_rows)
+        warn_of_ended_schedule(settings, state, data.n_rows)
     state.begin(validated=False, weighted=data.weighted, one_epoch=True)
     prepared = Fit(model.rest, data, None, settings, state, state.so_far(), estimator._random_state, graphs)
     train(estimator, model, prepared, n_epochs=1)

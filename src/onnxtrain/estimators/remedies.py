@@ -103,7 +103,13 @@ _TAIL = re.compile(
     re.DOTALL,
 )
 
-#: The remedy for invalid rows or targets, by a part of scikit-learn's message.
+#: The remedy for early stopping of a boosted model.
+_FOR_BOOSTED_STOPPING = (
+    "The given model gets no validation set. Leave out its early stopping, or fit it first: model.fit(X, y, "
+    "eval_set=[(X_val, y_val)])."
+)
+
+#: The remedy for invalid rows or targets, by a part of the message of scikit-learn or of another library.
 _REMEDIES = {
     "could not convert string": _FOR_TEXT,
     "DateTime64DType": _FOR_DATES,
@@ -121,6 +127,11 @@ _REMEDIES = {
     "Input X contains NaN": (
         ". Pass a model with an imputer, make_pipeline(SimpleImputer(), model). Its file then contains the imputer."
     ),
+    "Invalid classes inferred from unique values": (
+        ". XGBClassifier takes the labels 0, 1, ...: pass sklearn.preprocessing.LabelEncoder().fit_transform(y)."
+    ),
+    "at least 1 validation dataset for early stopping": f" {_FOR_BOOSTED_STOPPING}",
+    "at least one dataset and eval metric is required": f". {_FOR_BOOSTED_STOPPING}",
     "LabelEncoder.fit_transform()": ". LabelEncoder is for y. Use OneHotEncoder for columns of X.",
     "Specifying the columns using strings": " Pass a frame with them: pandas.DataFrame(X, columns=[...]).",
     "X does not contain any features": ". A row of a frame is frame.iloc[[0]], with two pairs of brackets.",

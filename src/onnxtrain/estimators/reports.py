@@ -64,6 +64,12 @@ def _check_callback(callback: object) -> None:
             f"callback is {kind}, whose body a call does not run. Pass an ordinary function of info, without async and "
             "yield; to stop, return True."
         )
+    library = str(getattr(callback, "__module__", "")).split(".")[0]
+    if library in ("lightgbm", "xgboost"):
+        raise ParameterError(
+            f"callback is one of {library}, {callback!r:.80}, which reads its own training. Set early_stopping=True "
+            "and n_iter_no_change, parameters of the estimator; verbose=2 prints the loss of each epoch."
+        )
     try:
         inspect.signature(callback).bind(None)
     except TypeError as e:

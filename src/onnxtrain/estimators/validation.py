@@ -573,7 +573,7 @@ def check_domain(y: np.ndarray, loss: str | Callable[..., Any], params: Mapping[
     params = params or {}
     least, allowed = find_loss(loss, params).least(**params)
     if np.any((y < least) if allowed else (y <= least)):
-        raise DataError(
-            f"The loss {loss!r} requires y {'>=' if allowed else '>'} {least:g}, got {y.min():g}. Choose another loss, "
-            "such as 'squared_error', or correct these targets."
-        )
+        remedy = "Choose another loss, such as 'squared_error', or correct these targets."
+        if loss == "gamma" and y.min() == 0:
+            remedy = "For zeros and positive values, use loss='tweedie' with loss_params={'power': 1.5}."
+        raise DataError(f"The loss {loss!r} requires y {'>=' if allowed else '>'} {least:g}, got {y.min():g}. {remedy}")

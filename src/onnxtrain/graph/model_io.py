@@ -6,6 +6,7 @@ with unique names and a pinned IR version.
 
 from __future__ import annotations
 
+import codecs
 import io
 import lzma
 import os
@@ -205,7 +206,8 @@ _OTHER_FORMATS = {
     b"PK": "It is a zip archive, as written by PyTorch and Keras. Load it there, and export it to ONNX.",
     b"\x89HDF": "It is an HDF5 file, as written by Keras. Load it there, and export it to ONNX.",
     b"ir_version": "It is a model in the text form of protobuf. Read it with onnx.load(path, format='textproto').",
-    b"<": "It is a web page or an XML file. The model was not downloaded, or it is not a model.",
+    b"<": "It is a web page or an XML file. The model was not downloaded, or it is not a model. Where a page shows a "
+    "file, download the raw file.",
     b"BZh": "It is compressed. Unpack it, for example with bzip2 -d.",
     b"\xfd7zXZ": "It is compressed. Unpack it, for example with xz -d.",
     b"\x93NUMPY": "It is an array of numpy. Pass the file of the model.",
@@ -234,6 +236,10 @@ _OTHER_FORMATS = {
 }
 
 
+#: The number of first bytes in which a web page begins.
+_BLANK = 1000
+
+
 def other_format(data: bytes) -> str:
     """Return the end of a message: the format of data that is not an ONNX model, or nothing.
 
@@ -242,6 +248,9 @@ def other_format(data: bytes) -> str:
     >>> other_format(b"PK...")
     ' It is a zip archive, as written by PyTorch and Keras. Load it there, and export it to ONNX.'
     """
+    text = data[:_BLANK].removeprefix(codecs.BOM_UTF8).lstrip()
+    if text.startswith(b"<"):  # web pages often begin with empty lines
+        data = text + data[_BLANK:]
     if data[8:9] == b"{" and data[9:10] in (b'"', b"}"):
         return " It is a safetensors file: weights without a model. Load them in the model's library, and export it."
     if data[:1] == b"<" and data[1:100].lstrip().startswith(b"ir_version"):
