@@ -432,8 +432,7 @@ def test_a_step_that_cannot_be_recorded_is_run_as_it_is(refused_at, monkeypatch)
         """A session that runs recorded steps up to some step."""
 
         def __init__(self, session):
-            self.io_binding, self.run_plainly = session.io_binding, session._sess.run_with_iobinding
-            self._sess = self
+            self.io_binding, self.run_plainly = session.io_binding, session.run_with_iobinding
 
         def run_with_iobinding(self, binding, options):
             numbers.append(options.get_run_config_entry("gpu_graph_id"))

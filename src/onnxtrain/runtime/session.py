@@ -365,14 +365,6 @@ class BoundRun(NamedTuple):
     binding: onnxruntime.IOBinding
     options: onnxruntime.RunOptions | None
 
-    def __call__(self) -> None:
-        """Run the session.
-
-        ``session.run_with_iobinding`` first asks whether the provider of WebGPU records its runs, which this package
-        does not let it do. That takes an eighth of the time of a step of a small model.
-        """
-        self.session._sess.run_with_iobinding(self.binding._iobinding, self.options)
-
 
 #: The identifiers of recorded runs; a session may serve several steps with their own memory.
 _RECORDS = itertools.count(1)

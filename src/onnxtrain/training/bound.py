@@ -123,9 +123,9 @@ class BoundStep:
 
     def run(self, *, last: bool = False) -> None:
         """Run one step, the last of an epoch or another; the next step reads the state that it writes."""
-        run = self._bound(last=last and bool(self._last))
+        session, binding, options = self._bound(last=last and bool(self._last))
         try:
-            run()
+            session.run_with_iobinding(binding, options)
         except Exception as e:  # see open_with
             raise_others(e)
             if not self._captured:
@@ -223,13 +223,13 @@ class BoundUpdate:
         for wire in (*update.weights.values(), *update.slots.values()):
             binding.bind_ortvalue_input(wire.input, self._buffers[wire.input].value)
             binding.bind_ortvalue_output(wire.output, self._written[wire.input].value)
-        self._run = BoundRun(session, binding, None)
+        self._session, self._binding = session, binding
 
     def run(self, scalars: np.ndarray) -> None:
         """Update the weights; `scalars` has one row."""
         self._scalars.write(scalars)
         try:
-            self._run()
+            self._session.run_with_iobinding(self._binding)
         except Exception as e:  # see open_with
             raise_others(e)
             raise DataError(f"onnxruntime cannot run an update of the weights: {e}") from e
