@@ -36,7 +36,7 @@ W = np.arange(6, dtype=np.float32).reshape(3, 2)
 
 
 def fit(model):
-    return OrtGradientRegressor(model, max_iter=1).fit(X, X[:, :2])
+    return OrtGradientRegressor(model, max_iter=1, random_state=0).fit(X, X[:, :2])
 
 
 def model(nodes="Y = MatMul(X, W)", inputs="float[N, 3] X", outputs="float[N, 2] Y", functions=""):
@@ -496,7 +496,7 @@ def test_rows_give_the_number_of_axes_that_a_file_does_not_declare(dims):
         onx = model("t = Tanh(X) " + nodes.replace("(X", "(t"), inputs=inputs)
         onx.opset_import[0].version, onx.ir_version = 18, 8
         change(onx.graph.input[0].type.tensor_type)
-        return OrtGradientRegressor(onx, max_iter=1).fit(rows, X[:, :2])
+        return OrtGradientRegressor(onx, max_iter=1, random_state=0).fit(rows, X[:, :2])
 
     inputs = f"float[N, {', '.join([*dims, '3'])}] X"
     found, expected = fitted(lambda t: t.ClearField("shape"), inputs), fitted(lambda t: None, inputs)
