@@ -28,6 +28,7 @@ import onnx_ir.passes.common as passes
 from onnxtrain.errors import ModelError, as_model_error
 from onnxtrain.graph.build import BUFFER, Builder
 from onnxtrain.graph.check import BESIDE, PROTO_LIMIT, check_content, check_nodes
+from onnxtrain.graph.control_flow import repeat_bodies, take_known_branches
 from onnxtrain.graph.edit import constants_as_nodes, put_in_order, remove_identities, restore_outputs, tidy
 from onnxtrain.graph.files import not_expanded
 from onnxtrain.graph.flow import ancestors
@@ -43,9 +44,7 @@ from onnxtrain.graph.normalize import (
     name_domains,
     normalized,
     quantize_by_standard,
-    repeat_bodies,
     spell_out,
-    take_known_branches,
     without_maps,
 )
 from onnxtrain.graph.opset import convert_opset
