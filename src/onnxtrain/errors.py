@@ -351,7 +351,7 @@ def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
 
     A fixed ``stacklevel`` would be wrong, because newer versions of scikit-learn have one more frame around ``fit``.
     """
-    packages = [*_packages_of_callers(sys._getframe(1)), ""]
+    packages = [*(module.partition(".")[0] for module in modules_of_callers(sys._getframe(1))), ""]
     caller = next(i for i, package in enumerate(packages) if package not in _BETWEEN)
     if packages[caller] in _OF_WORKERS:
         caller = next(i for i, package in enumerate(packages) if package not in _OURS)
@@ -359,8 +359,8 @@ def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
     warnings.warn(message, category, stacklevel=2 + caller)
 
 
-def _packages_of_callers(frame: FrameType | None) -> Iterator[str]:
-    """Yield the package of a frame and of its callers, the innermost first."""
+def modules_of_callers(frame: FrameType | None) -> Iterator[str]:
+    """Yield the module of a frame and of its callers, the innermost first."""
     while frame is not None:
-        yield frame.f_globals.get("__name__", "").partition(".")[0]
+        yield frame.f_globals.get("__name__") or ""
         frame = frame.f_back

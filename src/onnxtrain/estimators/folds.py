@@ -7,7 +7,7 @@ from typing import Any
 
 from sklearn.frozen import FrozenEstimator
 
-from onnxtrain.errors import warn
+from onnxtrain.errors import modules_of_callers, warn
 
 #: Modules that predict the rows that each fold holds out: stacking, calibration, ``cross_val_score`` and learning
 #: curves. That of thresholds also has the FixedThresholdClassifier, which holds out none.
@@ -38,9 +38,6 @@ def warn_of_seen_folds(model: Any) -> None:
 
 def _is_cross_validated() -> bool:
     """Whether a function that holds out rows called, and no search of scikit-learn around it."""
-    frame, modules = sys._getframe(1), set()
-    while frame is not None:
-        modules.add(frame.f_globals.get("__name__") or "")
-        frame = frame.f_back  # type: ignore[assignment]
+    modules = set(modules_of_callers(sys._getframe(1)))
     of_sklearn = {name for name in modules if name.startswith("sklearn.") and not name.startswith(_BETWEEN)}
     return bool(of_sklearn) and of_sklearn <= _HOLD_OUT

@@ -8,13 +8,12 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import FrozenInstanceError, replace
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from onnxtrain.errors import ParameterError, warn
+from onnxtrain.errors import ParameterError, modules_of_callers, warn
 from onnxtrain.estimators.protocols import ArrayLike
 from onnxtrain.training.data import TrainingData
 from onnxtrain.training.parts import PartedData
@@ -188,13 +187,10 @@ def is_part_of_more(*modules: str) -> bool:
 
     If `modules` are given, only callers in these modules count.
     """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        module = frame.f_globals.get("__name__") or ""
-        if module.startswith(modules or ("sklearn.", "joblib.")) and not module.startswith(_BETWEEN):
-            return True
-        frame = frame.f_back
-    return False
+    return any(
+        module.startswith(modules or ("sklearn.", "joblib.")) and not module.startswith(_BETWEEN)
+        for module in modules_of_callers(sys._getframe(1))
+    )
 
 
 @contextmanager
