@@ -68,8 +68,7 @@ def warn_of_one_epoch(estimator: OrtGradientEstimator, settings: Settings, *, co
 
 def warn_of_ended_schedule(settings: Settings, state: TrainingState, n_rows: int) -> None:
     """Warn in the call of ``partial_fit`` from which on a schedule with a length stays at its end."""
-    n_batches = -(-n_rows // settings.rows_of_a_batch(n_rows))
-    n_steps = -(-n_batches // settings.accumulate)
+    n_steps = settings.steps_of_an_epoch(n_rows)
     planned, done = max(settings.max_iter, 1) * n_steps, state.step - state.first_step
     if settings.optimizer is not None and settings.schedule.has_length and planned <= done < planned + n_steps:
         rate = settings.schedule(done, planned, state.plateaus)

@@ -89,6 +89,11 @@ class Settings:
         """Return the batch size for `n_rows` rows."""
         return min(self.batch_size or _BATCH, n_rows)
 
+    def steps_of_an_epoch(self, n_rows: int) -> int:
+        """Return the number of steps in which an epoch visits `n_rows` rows."""
+        n_batches = -(-n_rows // self.rows_of_a_batch(n_rows))
+        return -(-n_batches // self.accumulate)
+
     def penalties(self, penalized: tuple[str, ...]) -> Penalties:
         """Return the strength of both penalties for each weight; the common strengths apply to `penalized`."""
         l1, l2 = dict.fromkeys(penalized, self.l1), dict.fromkeys(penalized, self.l2)

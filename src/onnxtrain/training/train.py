@@ -356,7 +356,7 @@ class StepLoop:
         self.n_rows, self._total_weight = data.n_rows, data.total_weight
         self.batch_size = settings.rows_of_a_batch(self.n_rows)
         self.n_batches = -(-self.n_rows // self.batch_size)
-        self.n_steps = -(-self.n_batches // settings.accumulate)  # of an epoch
+        self.n_steps = settings.steps_of_an_epoch(self.n_rows)
         self._step_of = np.arange(self.n_batches) // settings.accumulate  # of each batch of an epoch
         # whether an update follows a batch of an epoch: the last one of a step
         self._updates = [False] * self.n_batches
