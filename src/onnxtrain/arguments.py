@@ -512,6 +512,10 @@ def _twice(owner: object, method: str, signature: _Signature) -> str:
     )
 
 
+#: How to find an argument that is missing, by method.
+_IF_MISSING = {"embed": " The error for an unknown name lists those of the results: embed(X, '?')."}
+
+
 def _wrong_call(owner: object, method: str, signature: _Signature, n_given: int, kwargs: Iterable[str]) -> str:
     """Return the message for an invalid call of a method."""
     if not hasattr(owner, method):  # OrtGradientRegressor.fit(X, y)
@@ -524,10 +528,7 @@ def _wrong_call(owner: object, method: str, signature: _Signature, n_given: int,
         return f"{name} has no argument {unknown!r}. {_place(type(owner), method, unknown, signature.names)}"
     if missing := signature.missing(n_given, kwargs):
         shown = signature.names[:2] if signature.names[1:2] == ("y",) else signature.required
-        remedy = (
-            " The error for an unknown name lists those of the results: embed(X, '?')." if method == "embed" else ""
-        )
-        return f"{name} requires {' and '.join(missing)}: {method}({', '.join(shown)}).{remedy}"
+        return f"{name} requires {' and '.join(missing)}: {method}({', '.join(shown)}).{_IF_MISSING.get(method, '')}"
     if not signature.names:
         return f"{name} takes no arguments, got {n_given}."
     positional = ", ".join(signature.names[: signature.n_positional])

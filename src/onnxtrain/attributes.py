@@ -166,10 +166,7 @@ class Named(dict[str, Any]):
     """A dictionary whose KeyError proposes a key."""
 
     def __missing__(self, key: object) -> NoReturn:
-        hint = did_you_mean(key, self)
-        if f"{key}.lora_A" in self:
-            hint = f"LoRA trains its factors, {key}.lora_A and {key}.lora_B; get_trained_onnx() has the sum."
-        raise KeyError(f"There is no {key!r}. {hint}")
+        raise KeyError(f"There is no {key!r}. {did_you_mean(key, self)}")
 
     def __getattr__(self, name: str) -> NoReturn:
         hint = f" Use the key, [{name!r}]." if name in self else ""

@@ -59,6 +59,14 @@ _OF_WEIGHTS = " get_training_graphs() has the graph that computes the gradients 
 class _ShownWeights(Named):
     """The weights by name; an assignment changes an array in place, so that its type and shape stay."""
 
+    def __missing__(self, name: object) -> NoReturn:
+        if f"{name}.lora_A" in self:
+            raise KeyError(
+                f"There is no {name!r}. LoRA trains its factors, {name}.lora_A and {name}.lora_B; get_trained_onnx() "
+                "has the sum."
+            )
+        super().__missing__(name)
+
     def __setitem__(self, name: str, values: ArrayLike) -> None:
         array = self[name]
         if np.shape(values) != array.shape:
