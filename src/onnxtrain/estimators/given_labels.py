@@ -159,7 +159,7 @@ def check_known_labels(labels: np.ndarray, classes: np.ndarray, name: str) -> No
 
 
 def check_not_numbered(classes: np.ndarray) -> None:
-    """Raise a DataError if an ensemble of scikit-learn called, which passes labels as the numbers 0, 1 and so on."""
+    """Raise a DataError if an ensemble of scikit-learn called, because it passes encoded labels."""
     if is_part_of_more("sklearn.ensemble"):
         raise DataError(
             "The ensembles of scikit-learn number the labels 0, 1, ..., but the given model was fitted on the labels "

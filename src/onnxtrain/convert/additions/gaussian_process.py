@@ -149,7 +149,7 @@ def warn_of_unresolved(estimator: GaussianProcessClassifier) -> None:
     lost = int(np.sum(sum(part.predict_proba(rows)[:, 1] for part in parts) < _RESOLVED))
     if lost:
         warn(
-            f"scikit-learn predicts other classes than the trained model. Training lowered the probabilities of all "
+            f"scikit-learn may predict other classes than the trained model. Training lowered the probabilities of all "
             f"classes below {_RESOLVED:g} in {lost} of {len(rows)} rows. GaussianProcessClassifier computes them to "
             "1e-12 and normalizes them. Use get_trained_onnx(), which computes small probabilities exactly, or train "
             "less, for example with solver='adam' and its default learning rate."
