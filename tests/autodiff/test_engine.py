@@ -12,7 +12,7 @@ from onnxtrain import graph as graphs
 from onnxtrain.autodiff import active_values, backpropagate, blocking, gradient_rule, no_gradient
 from onnxtrain.autodiff.engine import _path, sources
 from onnxtrain.autodiff.registry import RULES, derivative_of
-from onnxtrain.errors import GradientError, ModelError
+from onnxtrain.errors import GradientError, ModelError, ParameterError
 from onnxtrain.grad_helper import onnx_derivative
 from onnxtrain.graph import attribute, captured, operands
 
@@ -279,6 +279,11 @@ def test_a_flat_operator_stops_the_walk(own_rule):
 def test_a_second_registration_raises(register):
     with pytest.raises(ValueError, match="is already registered"):
         register()
+
+
+def test_a_rule_with_too_few_arguments_is_refused():
+    with pytest.raises(ParameterError, match=r"is called as rule\(op, node, dy\).* but <lambda> takes \(x\)"):
+        gradient_rule("Wave", domain="my")(lambda x: x)
 
 
 def test_the_domain_of_onnx_has_two_names():
