@@ -140,6 +140,35 @@ def test_quantized_weights_beside_others():
     OrtGradientRegressor(HALF_QUANTIZED, max_iter=2, weights_to_train=["b"]).fit(X, y)  # they alone are meant
 
 
+INTEGERS_SCALED = onnx.parser.parse_model(
+    """<ir_version: 10, opset_import: ["" : 21]> g (float[N,4] X) => (float[N,1] Y)
+    <int8[4,1] Q = {1, 2, 3, 4}, int8[1] zero = {1}, float[1] scale = {0.5}, float[1] b = {0}> {
+        w = Sub(Q, zero)
+        f = Cast <to = 1> (w)
+        scaled = Mul(f, scale)
+        m = MatMul(X, scaled)
+        Y = Add(m, b)
+    }"""
+)
+
+
+def test_integer_weights_that_are_scaled_before_a_product_are_named():
+    with pytest.warns(UserWarning, match=r"The model has quantized weights: 1 \(Q\).* Train the floating-point model"):
+        OrtGradientRegressor(INTEGERS_SCALED, max_iter=2).fit(X[:, :4], y)
+
+
+def test_an_integer_mask_of_weights_is_no_weight():
+    masked = onnx.parser.parse_model(
+        """<ir_version: 10, opset_import: ["" : 21]> g (float[N,4] X) => (float[N,1] Y)
+        <float[4,1] W = {1, 2, 3, 4}, uint8[4,1] mask = {1, 0, 1, 1}> {
+            f = Cast <to = 1> (mask)
+            w = Mul(W, f)
+            Y = MatMul(X, w)
+        }"""
+    )
+    assert list(OrtGradientRegressor(masked, max_iter=2).fit(X[:, :4], y).weights_) == ["W"]  # warnings are errors
+
+
 def test_no_gpu_is_an_error_before_any_work():
     if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
         pytest.skip("this onnxruntime was built for GPUs")

@@ -562,8 +562,7 @@ def warn_of_quantized(model: TrainableModel) -> None:
     if names:
         some = ", ".join(names[:3]) + (", ..." if len(names) > 3 else "")
         warn(
-            f"The model has quantized weights: {len(names)} ({some}). They are multiplied as integers, which has no "
-            "derivative, and are not trained. Train the floating-point model that was quantized, or one quantized in "
-            "the QDQ format (onnxruntime's quantize_static). To train only the other weights, name them in "
-            "weights_to_train."
+            f"The model has quantized weights: {len(names)} ({some}). Integers have no derivative and are not trained. "
+            "Train the floating-point model that was quantized, or one quantized in the QDQ format (onnxruntime's "
+            "quantize_static). To train only the other weights, name them in weights_to_train."
         )

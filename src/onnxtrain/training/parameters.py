@@ -88,6 +88,9 @@ _CARRIERS = frozenset(
     {"Cast", "CastLike", "Concat", "Expand", "Flatten", "Gather", "Identity", "Reshape", "Slice", "Squeeze"}
 ) | {"DequantizeLinear", "QuantizeLinear", "Tile", "Transpose", "Unsqueeze"}
 
+#: Operators that scale integer weights to floating-point ones.
+_SCALING = frozenset({"Add", "Div", "Mul", "Sub"})
+
 #: The types of quantized weights.
 _SMALL = frozenset(
     getattr(onnx.TensorProto, name) for name in ("INT4", "UINT4", "INT8", "UINT8", "INT16", "UINT16", "INT32")
@@ -170,18 +173,39 @@ def trainable(model: ir.Model, *outputs: ir.Value) -> list[ir.Value]:
 
 
 def quantized_weights(onx: onnx.ModelProto) -> list[str]:
-    """Return the names of initializers that hold weights as integers, used directly or after shape changes."""
-    operands = [node.input[i] for node in onx.graph.node for i in _QUANTIZED.get(node.op_type, ())]
-    if not operands:
-        return []
-    carried = {node.output[0]: node.input[0] for node in onx.graph.node if node.op_type in _CARRIERS}
-    reached = set()
-    for name in operands:
-        while name in carried:
-            name = carried[name]
-        reached.add(name)
+    """Return the names of initializers that hold weights as integers, used directly, after shape changes or scaled."""
+    producers = {y: node for node in onx.graph.node for y in node.output}
+    initializers = {i.name: i for i in onx.graph.initializer}
+    reached: set[str] = set()
+    for node in onx.graph.node:
+        for i in _QUANTIZED.get(node.op_type, ()):
+            reached |= _sources_of(node.input[i], producers, _CARRIERS)
+        for name in (node.input[i] for i in _FACTORS.get(node.op_type, ()) if i < len(node.input)):
+            found = _sources_of(name, producers, _CARRIERS | _SCALING)
+            if found <= initializers.keys():
+                reached |= {x for x in found if _is_integer_matrix(initializers[x])}
     # floating-point weights are trained as they are
-    return [i.name for i in onx.graph.initializer if i.name in reached and i.data_type not in graph.FLOATS]
+    return [name for name, i in initializers.items() if name in reached and i.data_type not in graph.FLOATS]
+
+
+def _sources_of(name: str, producers: Mapping[str, onnx.NodeProto], through: Container[str]) -> set[str]:
+    """Return the values from which the operators `through` compute a value."""
+    found, seen, pending = set(), {name}, [name]
+    while pending:
+        value = pending.pop()
+        node = producers.get(value)
+        if node is None or node.op_type not in through:
+            found.add(value)
+            continue
+        operands = set(node.input if node.op_type in _SCALING else node.input[:1]) - seen
+        seen |= operands
+        pending += operands
+    return found
+
+
+def _is_integer_matrix(w: onnx.TensorProto) -> bool:
+    """Whether an initializer holds integer weights, and not a mask or a zero point."""
+    return w.data_type in _SMALL and len(w.dims) > 1 and not are_0_and_1(graph.array_of(w))
 
 
 def role_of(w: ir.Value, said: Mapping[str, Role]) -> Role:
