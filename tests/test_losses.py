@@ -384,6 +384,15 @@ def test_operators_and_op_mix():
     np.testing.assert_allclose(rows, ((2 * (S - y)) ** 2).mean(axis=1, keepdims=True))
 
 
+def test_a_loss_may_return_one_axis():
+    def distance(op, t, p):
+        return np.sqrt(((t - p) ** 2).sum(axis=1))
+
+    S, y = np.random.default_rng(0).standard_normal((2, 5, 2))
+    (rows,) = compute(with_loss(distance, k=2, dtype="float64"), S=S, label=y)
+    np.testing.assert_allclose(rows, np.linalg.norm(y - S, axis=1, keepdims=True))
+
+
 def test_a_loss_may_use_a_scalar_of_the_graph():
     S, y = np.array([[-0.5], [2.0]]), np.array([[0.5], [1.0]])
     (rows,) = compute(
@@ -446,7 +455,10 @@ def test_labels_of_classes_are_integers_that_become_floats():
             lambda op, t, p: p[:, 0] - t[:, :1],
             r"would broadcast to .*FLOAT\[n,n\], which pairs each row with every other row\. Keep the axis: y_pred\[:, :1\]",
         ),
-        (lambda op, t, p: ((t - p) ** 2).sum(axis=1), r"shape \(n, 1\).*x\.sum\(axis=1, keepdims=True\)"),
+        (lambda op, t, p: ((t - p) ** 2).sum(axis=0), r"shape \(n, 1\).*x\.sum\(axis=1, keepdims=True\)"),
+        (lambda op, t, p: np.linalg.norm(t - p, axis=1), r"numpy\.linalg\.norm here\. Use numpy\.sqrt"),
+        (lambda op, t, p: scipy.special.softmax(p - t), r"a function of scipy, .*Use op\.Softmax\(x, axis=1\)"),
+        (lambda op, t, p: np.take_along_axis(p, t, axis=1), r"\(numpy\.arange\(n_classes\) == y_true\)"),
         (lambda op, t, p: t > p, "must return floats"),
         (
             lambda op, t, p: op.Mul(p, np.ones(2)),
@@ -473,7 +485,7 @@ def test_own_loss_of_a_classifier_gets_scores_and_classes():
     [
         (lambda op, y, f: 1.0, {}, "must return a value of the graph, got float: 1.0"),
         (lambda op, y, f: op.Sub(f, y), {}, r"must return floats of shape \(n, 1\).*FLOAT\[n,2\]"),
-        (lambda op, y, f: op.ReduceSum(f, [1], keepdims=0), {}, r"shape \(n, 1\).*FLOAT\[n\]"),
+        (lambda op, y, f: op.ReduceSum(f, [0], keepdims=0), {}, r"shape \(n, 1\).*FLOAT\[2\]"),
         (lambda op, y, f: op.ReduceMean(f, keepdims=1), {}, r"one value per row, but returned .*\[1,1\] for .*\[n,2\]"),
         (lambda op, y, f: op.ArgMax(f, axis=1), {}, "must return floats"),
         (lambda op, y: y, {}, r"failed when it was called with \(op, y_true, y_pred\): "),

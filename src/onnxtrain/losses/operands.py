@@ -194,7 +194,8 @@ class Operand(NDArrayOperatorsMixin):
             operands = [condition, *_promoted(self._op, args[1:])]
             return _same_rows(self._op.Where(*operands), operands)
         if name not in _METHODS or not isinstance(args[0], Operand):
-            raise LossError(f"A loss cannot use numpy.{function.__name__} here. {_INSTEAD.get(name, WAY)}")
+            module = function.__module__ or "numpy"
+            raise LossError(f"A loss cannot use {module}.{function.__name__} here. {_INSTEAD.get(name, WAY)}")
         return getattr(args[0], name)(*args[1:], **kwargs)
 
     def __getitem__(self, key: Part | tuple[Part, ...]) -> Operand:
@@ -325,6 +326,8 @@ _INSTEAD = {
     **dict.fromkeys(("full_like", "ones_like", "zeros_like"), "Use a number, such as 1.0, for all rows."),
     "square": "Use x * x.",
     "norm": "Use numpy.sqrt((x * x).sum(axis=1, keepdims=True)).",
+    "take_along_axis": "The score of the class of each row is "
+    "(y_pred * (numpy.arange(n_classes) == y_true)).sum(axis=1, keepdims=True).",
     "view": "Use x.reshape(-1, 1).",
 }
 

@@ -209,7 +209,13 @@ def our_name(name: str) -> str | None:
 
 
 #: Libraries whose losses compute with arrays of their own.
-_LIBRARIES = ("jax", "keras", "mlx", "optax", "pandas", "sklearn", "tensorflow", "torch", "xgboost")
+_LIBRARIES = ("jax", "keras", "mlx", "optax", "pandas", "scipy", "sklearn", "tensorflow", "torch", "xgboost")
+
+#: Operators for functions of scipy.special that are no ufuncs.
+_OF_SCIPY = (
+    "Use op.Softmax(x, axis=1) for softmax, op.LogSoftmax(x, axis=1) for log_softmax, op.ReduceLogSumExp(x, [1], "
+    "keepdims=1) for logsumexp, and numpy functions."
+)
 
 
 def _check_library(loss: object) -> None:
@@ -248,7 +254,7 @@ def row_loss(
     ------
     LossError
         A parameter is unknown or out of range, or a user's function did not
-        return a float value of shape (n, 1).
+        return a float value of shape (n, 1) or (n,).
     """
     name, entry = _name(loss), find_loss(loss, params)
     try:
@@ -259,14 +265,17 @@ def row_loss(
             rows = unwrapped(entry.function(own, *wrapped([y_true, y_pred], own), **params))
     except (OnnxTrainError, AttributeError, TypeError, ValueError) as e:
         if library := _library_of(e):
+            remedy = "Use op, Python operators and numpy functions, such as numpy.abs(y_true - y_pred)."
             raise LossError(
-                f"The loss {name!r} calls a function of {library}, which takes no values of the graph. Use op, Python "
-                "operators and numpy functions, such as numpy.abs(y_true - y_pred)."
+                f"The loss {name!r} calls a function of {library}, which takes no values of the graph. "
+                f"{_OF_SCIPY if library == 'scipy' else remedy}"
             ) from e
         if isinstance(e, OnnxTrainError):
             raise
         said = f"The loss {name!r} failed when it was called with (op, y_true, y_pred): {e}".rstrip(".")
         raise LossError(f"{said}. {_way(loss, e)}") from e
+    if isinstance(rows, ir.Value) and rows.shape is not None and _one_per_row(rows.shape, y_true):
+        rows = op.Unsqueeze(rows, [1])
     _check_rows(name, rows, y_true, y_pred)
     return rows
 
@@ -296,6 +305,12 @@ def _library_of(failure: Exception) -> str:
     used = [library for name in frames if (library := name.partition(".")[0]) in _LIBRARIES]
     compiled = re.search(r"\bTensor\b.*\bOperand\b|\bOperand\b.*\bTensor\b", str(failure), re.DOTALL)
     return used[0] if used else "torch" if compiled else ""
+
+
+def _one_per_row(shape: ir.Shape, y_true: ir.Value) -> bool:
+    """Whether a shape is (n,); with a constant n, (n,) could be another axis of this length."""
+    n = y_true.shape[0]  # type: ignore[index]
+    return len(shape) == 1 and isinstance(n, ir.SymbolicDim) and shape[0] == n
 
 
 def _check_rows(name: str, rows: object, y_true: ir.Value, y_pred: ir.Value) -> None:
