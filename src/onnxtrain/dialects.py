@@ -1,4 +1,4 @@
-"""Code in messages for the method and the table of a call; they are written for ``fit`` and frames of pandas."""
+"""Code in messages for the method, the rows and the table of a call; it is written for ``fit`` and frames of pandas."""
 
 from __future__ import annotations
 
@@ -41,6 +41,14 @@ _AS_PANDAS = {
 }
 
 
+#: What a part is, by the code for all rows.
+_OF_PART = {
+    "Call fit(X, y)": "(X, y)",
+    "Pass numpy.asarray(y).astype(float)": "y.astype(float)",
+    "Pass X[model.feature_names_in_], which has the columns in that order": "X[columns], with one list of columns for "
+    "all parts",
+}
+
 #: The call in the code that leaves out rows.
 _LEAVES_OUT = r"\bfit(?=\(X(\[known\]|\.filter\(known\)))"
 
@@ -76,10 +84,25 @@ def for_validation(message: str) -> str:
     >>> for_validation("Leave it out: known = numpy.isfinite(y), fit(X[known], y[known]).")
     'Leave it out: known = numpy.isfinite(y_val), fit(X, y, X_val=X_val[known], y_val=y_val[known]).'
     """
+    message = message.replace("X[model.feature_names_in_]", "X_val[X.columns]").replace("X.reindex(", "X_val.reindex(")
+    message = message.replace("model.feature_names_in_", "X.columns")
     message = re.sub(r"^sample_weight\.shape", "sample_weight_val.shape", message)
     message = message.replace("Pass one weight per row of X.", "Pass one weight per row of X_val.")
     message = re.sub(r"(known = [^,]*\b)y\b", r"\1y_val", message)
     return re.sub(rf"{_LEAVES_OUT}\(X(\S+), y(\S+)\)", r"fit(X, y, X_val=X_val\2, y_val=y_val\3)", message)
+
+
+def for_part(message: str, i: int) -> str:
+    """Return a message about rows and targets with the code for part `i` of rows in parts, which ``read(i)`` returns.
+
+    Examples
+    --------
+    >>> for_part("Pass numpy.asarray(y).astype(float).", 2)
+    'Let read(2) return y.astype(float).'
+    """
+    for code, of_part in _OF_PART.items():
+        message = message.replace(code, f"Let read({i}) return {of_part}")
+    return message
 
 
 def for_table(message: str, X: object) -> str:

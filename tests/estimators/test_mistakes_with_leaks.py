@@ -210,7 +210,7 @@ OF_ADAM = ("packed_weights.mean", "packed_weights.square", "step")
         ),
         (
             lambda: R().fit(from_files([0, 1], switched)),
-            "Let read(i) return X[columns], with one list of columns for all",
+            "Let read(1) return X[columns], with one list of columns for all",
         ),
         (next_state, "Pass {name.removeprefix('next_'): x for name, x in state.items() if name != 'loss'}."),
     ],

@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse
 
 from onnxtrain.convert.compared_rows import spread
+from onnxtrain.dialects import for_part
 from onnxtrain.errors import DataError
 from onnxtrain.estimators.arrays import as_array, as_pandas
 from onnxtrain.estimators.protocols import ArrayLike, Inputs, is_frame
@@ -242,9 +243,7 @@ def _of_part(i: int) -> Iterator[None]:
     try:
         yield
     except DataError as e:
-        said = str(e).replace("Call fit(X, y)", f"Let read({i}) return (X, y)")
-        said = said.replace("Pass numpy.asarray(y).astype(float)", f"Let read({i}) return y.astype(float)")
-        raise DataError(f"Part {i}: {said}") from e
+        raise DataError(f"Part {i}: {for_part(str(e), i)}") from e
 
 
 def _look(

@@ -261,9 +261,7 @@ def _validation_data(
     try:
         return given(*rows, ending="_val").further(estimator, model)
     except DataError as e:
-        said = str(e).replace("model.feature_names_in_", "X.columns")
-        said = said.replace("X[X.columns]", "X_val[X.columns]").replace("X.reindex(", "X_val.reindex(")
-        raise DataError(f"Invalid validation set (X_val, y_val): {for_validation(said)}") from e
+        raise DataError(f"Invalid validation set (X_val, y_val): {for_validation(str(e))}") from e
 
 
 def train(estimator: OrtGradientEstimator, model: TrainedModel, fit: Fit, n_epochs: int, *listeners: Listener) -> None:

@@ -15,6 +15,7 @@ import scipy.sparse
 from sklearn.model_selection import train_test_split
 
 from onnxtrain.convert.learned import inside, library_of
+from onnxtrain.dialects import for_part
 from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.estimators.arrays import as_array
 from onnxtrain.estimators.first_pass import (
@@ -317,10 +318,6 @@ class SurveyedParts:
         return model, data
 
 
-#: The remedy for columns in another order than in fit, which a part of the fit itself cannot use.
-_IN_ORDER = "Pass X[model.feature_names_in_], which has the columns in that order."
-
-
 @dataclass(frozen=True)
 class _Reader:
     """Reads parts in the form that the objective of a model takes.
@@ -381,8 +378,7 @@ class _Reader:
             data = data_of(self.estimator, self.model, rows)
         except DataError as e:
             found = of_missing_targets(e, [(i, part.y)])
-            said = str(e).replace(_IN_ORDER, "Let read(i) return X[columns], with one list of columns for all parts.")
-            raise (DataError(f"Part {i}: {said}") if found is e else found) from e
+            raise (DataError(f"Part {i}: {for_part(str(e), i)}") if found is e else found) from e
         return self.model.behind_front(data)[1]
 
     def _weight(self, y: np.ndarray, sample_weight: ArrayLike | None) -> np.ndarray | None:
