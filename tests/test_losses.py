@@ -255,7 +255,7 @@ def test_a_mean_of_zero_is_finite():
         ("elastic", {"l1_weight": -1}, "l1_weight must be a finite number >= 0, got -1"),
         ("elastic", {"l2_weight": -1}, "l2_weight must be a finite number >= 0, got -1"),
         ("epsilon_insensitive", {"epsilon": -0.1}, "epsilon must be a finite number >= 0"),
-        ("tweedie", {"power": 0.5}, "power must be negative or >= 1, got 0.5"),
+        ("tweedie", {"power": 0.5}, "power must be negative or at least 1, got 0.5"),
         ("tweedie", {"power": None}, "power must be a finite number, got None"),
         ("log", {"label_smoothing": 1}, "label_smoothing must be a finite number >= 0 and < 1"),
         ("log", {"eps": 0}, "eps must be a finite number > 0 and < 0.5"),

@@ -351,7 +351,7 @@ def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
 
     A fixed ``stacklevel`` would be wrong, because newer versions of scikit-learn have one more frame around ``fit``.
     """
-    packages = [*(module.partition(".")[0] for module in modules_of_callers(sys._getframe(1))), ""]
+    packages = [*(name.partition(".")[0] for name in callers(sys._getframe(1))), ""]
     caller = next(i for i, package in enumerate(packages) if package not in _BETWEEN)
     if packages[caller] in _OF_WORKERS:
         caller = next(i for i, package in enumerate(packages) if package not in _OURS)
@@ -359,8 +359,8 @@ def warn(message: str | Warning, category: type[Warning] = UserWarning) -> None:
     warnings.warn(message, category, stacklevel=2 + caller)
 
 
-def modules_of_callers(frame: FrameType | None) -> Iterator[str]:
-    """Yield the module of a frame and of its callers, the innermost first."""
+def callers(frame: FrameType | None) -> Iterator[str]:
+    """Yield the function of a frame and its callers as ``module.Class.method``, the innermost first."""
     while frame is not None:
-        yield frame.f_globals.get("__name__") or ""
+        yield f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}"
         frame = frame.f_back

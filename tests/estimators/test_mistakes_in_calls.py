@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import onnx.parser
 import pandas as pd
@@ -16,8 +18,10 @@ from sklearn.exceptions import NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.model_selection import (
+    FixedThresholdClassifier,
     GridSearchCV,
     KFold,
+    TunedThresholdClassifierCV,
     cross_val_predict,
     cross_val_score,
     cross_validate,
@@ -25,7 +29,7 @@ from sklearn.model_selection import (
 )
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import LabelEncoder, StandardScaler
+from sklearn.preprocessing import LabelEncoder, OneHotEncoder, StandardScaler
 
 from onnxtrain import LoRA, add_loss_output, average_states, gradient_rule, with_new_head
 from onnxtrain import OrtGradientClassifier as C
@@ -69,6 +73,11 @@ def stops(info):
 
 def first_and_second_derivative(op, y_true, y_pred):
     return y_pred - y_true, y_pred * 0.0 + 1.0
+
+
+def tuned_by_zip(zips):
+    encoded = make_pipeline(OneHotEncoder(handle_unknown="ignore"), Ridge())
+    return R(encoded, max_iter=1).fit(pd.DataFrame({"zip": zips}), np.arange(len(zips)))
 
 
 def of_ones(op, y_true, y_pred):
@@ -182,6 +191,43 @@ def of_ones(op, y_true, y_pred):
             ParameterError,
             "got function. Pass the model that it returns: estimator=build().",
         ),
+        (
+            lambda: R(max_iter=1).fit(X, y).get_trained_onnx(X[:1]),
+            ArgumentTypeError,
+            "takes no rows: model.get_trained_onnx().",
+        ),
+        (lambda: R(loss="r2").fit(X, y), LossError, "It is a score, which scoring='r2' of a search maximizes"),
+        (lambda: R(loss="neg_log_loss").fit(X, y), LossError, "a fit minimizes a loss. It is called 'log_loss' here"),
+        (
+            lambda: C(loss=lambda op, t, p: np.where(t == "spam", p, -p)).fit(*PAIRS),
+            LossError,
+            "y_true is the index of the class in classes_.",
+        ),
+        (
+            lambda: R(loss="tweedie", loss_params={"power": "1.5"}).fit(X, y),
+            LossError,
+            "got '1.5'. Pass it without quotes: 1.5.",
+        ),
+        (
+            lambda: R().fit(pd.read_csv(io.StringIO("age;size\n1;2.0\n3;4.0")), [1.0, 2.0]),
+            DataError,
+            "X has one column, 'age;size', so its file has another separator. Read it with sep=';'",
+        ),
+        (
+            lambda: R().fit(pd.read_csv(io.StringIO("age,size\n1,2.0\n3,4.0"), header=None), [0.0, 1.0, 2.0]),
+            DataError,
+            "The first row of X holds names, age, size, so its file has a header. Read it with header=0",
+        ),
+        (
+            lambda: R().fit(pd.DataFrame({7: ["one", "two"], 8: ["1", "2"]}), [1.0, 2.0]),
+            DataError,
+            "X contains strings in 7, 8, but the model takes numbers.",
+        ),
+        (
+            lambda: tuned_by_zip(["06000", "75001"] * 3).predict(pd.DataFrame({"zip": [6000, 75001]})),
+            DataError,
+            "The column 'zip' contained texts in fit, but has dtype int64. Pass X.astype({'zip': str}).",
+        ),
         (lambda: with_new_head(LINE, SPECIES), ParameterError, "Pass the number of classes, len(numpy.unique(y))."),
         (lambda: R(max_iter=1).fit(X, y).embed(X, "?"), ModelError, "The model has no result '?'. Known: "),
     ],
@@ -245,6 +291,13 @@ FOLDS = KFold(3)
 def test_a_fitted_estimator_in_the_folds_of_a_cross_validation_is_warned_of(validate, around):
     with pytest.warns(UserWarning, match="Pipeline is fitted and stays so in each fold. .* it predicts them too well"):
         validate(around(R(FITTED, max_iter=1)), X, y, cv=FOLDS)
+
+
+def test_a_fitted_estimator_in_the_folds_that_choose_a_threshold_is_warned_of():
+    fitted = LogisticRegression().fit(X, y > 140)
+    with pytest.warns(UserWarning, match="LogisticRegression is fitted and stays so in each fold"):
+        TunedThresholdClassifierCV(C(fitted, max_iter=1), cv=2).fit(X, y > 140)
+    FixedThresholdClassifier(C(fitted, max_iter=1)).fit(X, y > 140)  # holds out none; warnings are errors
 
 
 @pytest.mark.parametrize("model", [clone(FITTED), FrozenEstimator(FITTED)])

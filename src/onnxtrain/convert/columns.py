@@ -24,17 +24,17 @@ def by_column(X: Any) -> bool:
     return hasattr(X, "columns") and any(dtype.kind not in "fiub" for dtype in X.dtypes)
 
 
-def text_columns(X: Any) -> list[str]:
+def text_columns(X: Any) -> list[Any]:
     """Return the names of the columns with strings or categories, in some rows at least."""
     if not by_column(X):
         return []
-    others = {str(name): column for name, column in X.items() if column.dtype.kind not in "fiub"}
+    others = {name: column for name, column in X.items() if column.dtype.kind not in "fiub"}
     return [name for name, column in others.items() if not _days(name, column) and not _holds_numbers(column)]
 
 
-def number_columns(X: Any) -> list[str]:
+def number_columns(X: Any) -> list[Any]:
     """Return the names of the columns of dtype object whose known values are all ints, floats or decimals."""
-    return [str(name) for name, column in X.items() if _holds_numbers(column)] if by_column(X) else []
+    return [name for name, column in X.items() if _holds_numbers(column)] if by_column(X) else []
 
 
 def _holds_numbers(column: Any) -> bool:
@@ -43,11 +43,11 @@ def _holds_numbers(column: Any) -> bool:
     return len(known) > 0 and all(numbers)
 
 
-def date_columns(X: Any) -> dict[str, str]:
+def date_columns(X: Any) -> dict[Any, str]:
     """Return the columns with dates or durations, each with the expression that makes it numeric."""
     if not by_column(X):
         return {}
-    found = {str(name): _days(name, column) for name, column in X.items()}
+    found = {name: _days(name, column) for name, column in X.items()}
     return {name: expression for name, expression in found.items() if expression}
 
 

@@ -232,10 +232,11 @@ def _check_no_encoded_dates(estimator: BaseEstimator, X: Any) -> None:
 def _columns_at_fault(X: Any) -> str:
     """Return the non-numeric columns of X and the remedy, for the end of a message; empty if there are none."""
     if columns := text_columns(X):
+        to_floats = ", ".join(f"{name!r}: float" for name in columns[:3])
         return (
             f"strings or categories in {', '.join(map(repr, columns))}. Put an encoder in front of it, such as "
             "make_column_transformer((OneHotEncoder(), [...]), remainder='passthrough'). Convert numbers stored as "
-            f"strings with X.astype({{{columns[0]!r}: float}})."
+            f"strings with X.astype({{{to_floats}}})."
         )
     if decimals := columns_of(Decimal, X):
         to_floats = ", ".join(f"{name!r}: float" for name in decimals)

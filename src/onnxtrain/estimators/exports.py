@@ -71,6 +71,11 @@ class ExportableEstimator(OrtGradientEstimator):
         >>> session.run(None, {"X": np.array([[5.0]], np.float32)})[0].round(3).tolist()
         [[11.0]]
         """
+        if not isinstance(part, str):
+            raise ArgumentTypeError(
+                f"part must be 'whole' or 'tail', got {type(part).__name__}. Unlike skl2onnx.to_onnx, get_trained_onnx "
+                "takes no rows: model.get_trained_onnx()."
+            )
         if part not in ("whole", "tail"):
             known = did_you_mean(part, ("whole", "tail"))
             raise ParameterError(f"part must be 'whole' or 'tail', got {part!r}. {known} Pass a file as path=...")

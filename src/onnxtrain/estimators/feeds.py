@@ -129,9 +129,15 @@ def _check_no_dates(X: Any, inputs: Mapping[str, np.dtype]) -> None:
 
 def _as_fitted(name: str, column: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return a column of a frame in the type that it had in ``fit``."""
-    if dtype.kind in "OSU":
-        return column.astype(object)
-    return cast(column, dtype, f"The column {name!r}")
+    if dtype.kind not in "OSU":
+        return cast(column, dtype, f"The column {name!r}")
+    if column.dtype.kind in "fiub" and not (column.dtype.kind == "f" and np.isnan(column).all()):
+        raise DataError(
+            f"The column {name!r} contained texts in fit, but has dtype {column.dtype}. Pass X.astype({{{name!r}: "
+            f"str}}). If its numbers begin with zeros in a file, read them as texts: pandas.read_csv(..., "
+            f"dtype={{{name!r}: str}})."
+        )
+    return column.astype(object)
 
 
 def _of_integers(refused: Mapping[str, DataError]) -> DataError:

@@ -7,19 +7,22 @@ from typing import Any
 
 from sklearn.frozen import FrozenEstimator
 
-from onnxtrain.errors import modules_of_callers, warn
+from onnxtrain.errors import callers, warn
 
-#: Modules that predict the rows that each fold holds out: stacking, calibration, ``cross_val_score`` and learning
-#: curves. That of thresholds also has the FixedThresholdClassifier, which holds out none.
-_HOLD_OUT = {
-    "sklearn.calibration",
-    "sklearn.ensemble._stacking",
-    "sklearn.model_selection._plot",
-    "sklearn.model_selection._validation",
-}
+_THRESHOLDS = "sklearn.model_selection._classification_threshold"
 
-#: Modules between them and the copy of an estimator.
-_BETWEEN = ("sklearn.base", "sklearn.pipeline", "sklearn.utils")
+#: Code that predicts the rows that each fold holds out: stacking, calibration, ``cross_val_score``, learning curves and
+#: the choice of a threshold. A FixedThresholdClassifier holds out none.
+_HOLD_OUT = (
+    "sklearn.calibration.",
+    "sklearn.ensemble._stacking.",
+    "sklearn.model_selection._plot.",
+    "sklearn.model_selection._validation.",
+    f"{_THRESHOLDS}.TunedThresholdClassifierCV.",
+)
+
+#: Code between it and the copy of an estimator.
+_BETWEEN = ("sklearn.base.", "sklearn.pipeline.", "sklearn.utils.", f"{_THRESHOLDS}.BaseThresholdClassifier.")
 
 
 def warn_of_seen_folds(model: Any) -> None:
@@ -38,6 +41,6 @@ def warn_of_seen_folds(model: Any) -> None:
 
 def _is_cross_validated() -> bool:
     """Whether a function that holds out rows called, and no search of scikit-learn around it."""
-    modules = set(modules_of_callers(sys._getframe(1)))
-    of_sklearn = {name for name in modules if name.startswith("sklearn.") and not name.startswith(_BETWEEN)}
-    return bool(of_sklearn) and of_sklearn <= _HOLD_OUT
+    found = [name for name in callers(sys._getframe(1)) if name.startswith("sklearn.")]
+    found = [name for name in found if not name.startswith(_BETWEEN)]
+    return bool(found) and all(name.startswith(_HOLD_OUT) for name in found)

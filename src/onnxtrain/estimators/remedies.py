@@ -495,6 +495,8 @@ def _of_ragged(X: Any, name: str, lengths: set[int]) -> str:
 #: The characters before a number with a unit, and after it.
 _BEFORE, _UNIT = r"[-+]?([$£€¥]|(CHF|EUR|GBP|USD) )?", r"( ?[%$£€¥°]| ?[^\W\d_]{1,5})?"
 
+_NUMBER = re.compile(r"[-+]?\d*\.?\d+")
+
 #: Numbers as strings: the characters to keep, the pattern, and the conversion of a decimal comma.
 _NUMBERS = (
     (r"0-9.-", r"\d{1,3}(,\d{3})+(\.\d+)?|\d+(\.\d+)?", ""),
@@ -509,9 +511,11 @@ def _for_texts(X: Any) -> str:
         return _FOR_DOCUMENTS
     if not columns:
         return _for_text_among_numbers(X) or _FOR_TEXT
+    if misread := _of_misread_file(X):
+        return f". {misread}"
     for name in columns:
         values = X[name].dropna().astype(str)
-        plain = values.str.fullmatch(r"[-+]?\d*\.?\d+").all()
+        plain = values.str.fullmatch(_NUMBER.pattern).all()
         for kept, number, point in () if plain else _NUMBERS:
             if values.str.fullmatch(f"{_BEFORE}({number}){_UNIT}").all():
                 code = f"X[{name!r}].str.replace('[^{kept}]', '', regex=True){point}.astype(float)"
@@ -532,6 +536,26 @@ def _for_texts(X: Any) -> str:
         f"pandas.to_numeric(X[{first}], errors='coerce') if some of the strings mark missing numbers, and dates with "
         f"pandas.to_datetime(X[{first}])."
     )
+
+
+def _of_misread_file(X: Any) -> str:
+    """Return the message for a frame that was read with another separator, or without its header; else empty."""
+    first, *others = X.columns
+    separator = next((mark for mark in ";\t|" if mark in str(first)), None)
+    if separator and not others:
+        return (
+            f"X has one column, {first!r}, so its file has another separator. Read it with sep={separator!r}: "
+            f"pandas.read_csv(path, sep={separator!r})."
+        )
+    if len(X) < 2 or [*X.columns] != [*range(X.shape[1])]:
+        return ""
+    names, values = ([str(value) for value in X.iloc[i]] for i in (0, 1))
+    if any(map(_NUMBER.fullmatch, values)) and not any(map(_NUMBER.fullmatch, names)):
+        return (
+            f"The first row of X holds names, {', '.join(names):.60}, so its file has a header. Read it with header=0: "
+            "pandas.read_csv(path, header=0)."
+        )
+    return ""
 
 
 def _for_text_among_numbers(X: Any) -> str:

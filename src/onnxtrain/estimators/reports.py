@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from onnxtrain.errors import ParameterError, modules_of_callers, warn
+from onnxtrain.errors import ParameterError, callers, warn
 from onnxtrain.estimators.protocols import ArrayLike
 from onnxtrain.training.data import TrainingData
 from onnxtrain.training.parts import PartedData
@@ -188,8 +188,8 @@ def is_part_of_more(*modules: str) -> bool:
     If `modules` are given, only callers in these modules count.
     """
     return any(
-        module.startswith(modules or ("sklearn.", "joblib.")) and not module.startswith(_BETWEEN)
-        for module in modules_of_callers(sys._getframe(1))
+        caller.startswith(modules or ("sklearn.", "joblib.")) and not caller.startswith(_BETWEEN)
+        for caller in callers(sys._getframe(1))
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
+from sklearn.metrics import get_scorer_names
 
 from onnxtrain.errors import DeviceError, LossError, OptimizerError, ParameterError, WeightError, warn
 from onnxtrain.estimators.constraints import check_no_inputs, check_parameters, is_set
@@ -176,12 +177,15 @@ def _unknown_loss(loss: str, *, classifies: bool) -> str:
     names = sorted(name for name, known in LOSSES.items() if known.classifies == classifies)
     hint = did_you_mean(loss, LOSSES, SYNONYMS).partition("Known")[0]
     near = hint.removeprefix("Did you mean ").removesuffix("? ")
-    if not near:
+    scores = loss in get_scorer_names()
+    if not near and not scores:
         hint = "For a loss of your own, pass a function of op, y and the prediction, or first import the module that "
         hint += f"registers it with @onnxtrain.loss({loss!r}). "
-    elif near.strip("'") not in names:
+    elif near and near.strip("'") not in names:
         kind, estimator = ("numbers", "OrtGradientRegressor") if classifies else ("classes", "OrtGradientClassifier")
         hint = f"It is called {near} here and is for {kind}, with {estimator}. "
+    if scores:
+        hint = f"It is a score, which scoring={loss!r} of a search maximizes; a fit minimizes a loss. {hint}"
     return f"Unknown loss {loss!r}. {hint}Known: {', '.join(names)}."
 
 

@@ -438,6 +438,8 @@ def _dtype(x: Term) -> ir.DataType | None:
     kind = np.asarray(x).dtype.kind
     if kind not in "biuf":
         remedy = unquoted(x) or " Use numbers, numeric arrays and values of the graph only."
+        if kind in "SU":
+            remedy += " Labels are numbers, too: for a classifier, y_true is the index of the class in classes_."
         raise LossError(f"A loss cannot compute with {x!r}.{remedy}")
     return {"b": ir.DataType.BOOL, "f": None}.get(kind, ir.DataType.INT64)
 

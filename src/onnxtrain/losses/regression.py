@@ -101,6 +101,7 @@ def gamma(op: Op, y_true: ir.Value, y_pred: ir.Value) -> ir.Value:
 
 
 def _least_of_tweedie(power: float = 1.5) -> tuple[float, bool]:
+    power = check_number(power, "power")
     return (0.0, power < 2) if power >= 1 else (-math.inf, True)
 
 
@@ -119,6 +120,9 @@ def tweedie(op: Op, y_true: ir.Value, y_pred: ir.Value, *, power: float = 1.5) -
     if p == 2:
         return gamma(op, y_true, y_pred)
     if 0 <= p < 1:
-        raise LossError(f"power must be negative or >= 1, got {power!r}; power 0 is half of 'squared_error'.")
+        raise LossError(
+            f"power must be negative or at least 1, got {power!r}. Pass loss='squared_error' for power 0; a "
+            "distribution with zeros and positive amounts has a power between 1 and 2."
+        )
     mean = op.Mul(op.Exp(op.Mul(y_pred, 2 - p)), 1 / (2 - p))
     return sum_outputs(op, op.Sub(mean, op.Mul(op.Mul(y_true, op.Exp(op.Mul(y_pred, 1 - p))), 1 / (1 - p))))
