@@ -48,9 +48,9 @@ MODELS = {
         "no converter for Unknown",
     ),
     "function": (
-        make_pipeline(StandardScaler(), FunctionTransformer(np.tanh), Ridge()),
+        make_pipeline(StandardScaler(), FunctionTransformer(np.cbrt), Ridge()),
         "pipeline.functiontransformer",
-        "not supported unless the transform function is None",
+        "only those of numpy with an operator are converted, such as numpy.log1p",
     ),
     "option": (make_pipeline(BINS, Ridge()), "pipeline.columntransformer.num", "onehot encoding not supported"),
 }

@@ -2,11 +2,13 @@
 
 import numpy as np
 import onnxruntime
+import pandas as pd
 import pytest
 import scipy.sparse
 import sklearn
 from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.compose import make_column_transformer
 from sklearn.cross_decomposition import CCA, PLSCanonical
 from sklearn.datasets import load_diabetes, load_digits, load_wine
 from sklearn.dummy import DummyClassifier, DummyRegressor
@@ -23,6 +25,7 @@ from sklearn.ensemble import (
 )
 from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, DotProduct, WhiteKernel
+from sklearn.impute import SimpleImputer
 from sklearn.isotonic import IsotonicRegression
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LinearRegression, LogisticRegression, Perceptron, Ridge, SGDOneClassSVM
@@ -43,7 +46,7 @@ from sklearn.neighbors import (
     RadiusNeighborsRegressor,
 )
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import FunctionTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.semi_supervised import LabelPropagation, LabelSpreading, SelfTrainingClassifier
 from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR, NuSVC, NuSVR, OneClassSVM
 from sklearn.tree import DecisionTreeClassifier
@@ -633,3 +636,37 @@ def test_nearest_rows_of_equal_rows_are_refused_with_a_kernel_of_all_rows():
     again = LabelSpreading(kernel="rbf").fit(rows, targets)
     start = OrtGradientClassifier(again, max_iter=0).fit(rows, targets)
     close(start.predict_proba(rows), again.predict_proba(rows))
+
+
+FUNCTIONS = "abs arcsinh cos exp expm1 log log10 log1p log2 negative reciprocal sign sin sqrt square tanh"
+
+
+@pytest.mark.parametrize("name", FUNCTIONS.split())
+@pytest.mark.parametrize("columns", [[0], [0, 2]])
+def test_a_function_of_numpy_is_part_of_the_file(name, columns):
+    X = np.random.default_rng(0).uniform(0.1, 2.0, (60, 3))
+    model = make_pipeline(
+        make_column_transformer((FunctionTransformer(getattr(np, name)), columns), remainder="passthrough"), Ridge()
+    )
+    tuned = OrtGradientRegressor(model.fit(X, X.sum(axis=1)), max_iter=0).fit(X, X.sum(axis=1))
+    assert set(tuned.onnx_status_.values()) == {"ONNX"}
+    (predicted,) = run(tuned.get_trained_onnx(), {"X": X.astype(np.float32)})
+    np.testing.assert_allclose(predicted.ravel(), model.predict(X), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("missing, shown", [(np.nan, "nan"), (None, "None"), ("?", "?")])
+@pytest.mark.parametrize("strategy", ["most_frequent", "constant"])
+def test_missing_texts_are_imputed_in_the_file(missing, shown, strategy):
+    names = pd.Series(["Bern", "Chur", missing] * 10, dtype=object)
+    towns = pd.DataFrame({"town": names, "size": np.arange(30.0)})
+    imputer = SimpleImputer(strategy=strategy, missing_values=missing, fill_value="Thun")
+    encoded = make_column_transformer((make_pipeline(imputer, OneHotEncoder()), ["town"]), remainder="passthrough")
+    y = towns["size"] + 10 * (towns["town"] == "Bern")
+    model = make_pipeline(encoded, Ridge()).fit(towns, y)
+    tuned = OrtGradientRegressor(model, max_iter=0).fit(towns, y)
+    feeds = {
+        "town": towns["town"].where(towns["town"].isin(["Bern", "Chur"]), shown).to_numpy().reshape(-1, 1),
+        "size": towns["size"].to_numpy(np.float32).reshape(-1, 1),
+    }
+    (predicted,) = run(tuned.get_trained_onnx(), feeds)
+    np.testing.assert_allclose(predicted.ravel(), model.predict(towns), rtol=1e-4)

@@ -1271,6 +1271,10 @@ OF_TOKENS = onnx_model(
 GAPS = pd.DataFrame({"km": pd.array([1, None] * 10, dtype="Int64"), "make": ["Fiat", None] * 10})
 
 
+#: An imputer with an indicator, which is of another type than texts.
+FREQUENT = SimpleImputer(strategy="most_frequent", add_indicator=True)
+
+
 def cars(step, column):
     """Return a pipeline that encodes one column of cars."""
     return make_pipeline(make_column_transformer((step, [column])), Ridge())
@@ -1291,7 +1295,7 @@ FURTHER_CALLS = [
     ),
     (
         lambda _: (
-            R(cars(make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder()), "make"), max_iter=1)
+            R(cars(make_pipeline(FREQUENT, OneHotEncoder()), "make"), max_iter=1)
             .fit(GAPS[["make"]], RENT)
             .get_trained_onnx()
         ),
@@ -1299,9 +1303,9 @@ FURTHER_CALLS = [
         "ONNX has no missing strings. Leave the imputer out, and pass X.fillna({'make': ",
     ),
     (
-        lambda _: R(make_pipeline(FunctionTransformer(np.tanh), Ridge()), max_iter=1).fit(X, y).get_trained_onnx(),
+        lambda _: R(make_pipeline(FunctionTransformer(np.cbrt), Ridge()), max_iter=1).fit(X, y).get_trained_onnx(),
         ExportError,
-        "FunctionTransformer is not supported unless the transform function is None",
+        "Apply others to X before fit and predict)",
     ),
     (
         lambda _: (

@@ -401,14 +401,18 @@ def test_an_encoder_of_dates_is_not_blamed(encoder, dates):
 
 
 @pytest.mark.parametrize("strategy", ["most_frequent", "constant"])
-def test_the_imputer_of_strings_is_left_out(strategy):
+def test_an_imputer_of_strings_is_part_of_the_file(strategy):
     imputer = SimpleImputer(strategy=strategy, **({"fill_value": "none"} if strategy == "constant" else {}))
     encoder = OneHotEncoder(handle_unknown="ignore")
+    assert is_exported(of_bikes((make_pipeline(imputer, encoder), ["brand"])), BIKES)
+
+
+def test_an_imputer_of_strings_with_an_indicator_is_left_out():
+    imputer = SimpleImputer(strategy="most_frequent", add_indicator=True)
+    encoder = OneHotEncoder(handle_unknown="ignore")
     message = why_not_exported(of_bikes((make_pipeline(imputer, encoder), ["brand"])), BIKES)
-    code = re.search(r"ONNX has no missing strings. Leave the imputer out, and pass (X.fillna\(.*?\)) to fit", message)[
-        1
-    ]
-    assert code == f"X.fillna({{'brand': {'none' if strategy == 'constant' else 'Cube'!r}}})"
+    code = re.search(r"no missing strings. Leave the imputer out, and pass (X.fillna\(.*?\)) to fit", message)[1]
+    assert code == "X.fillna({'brand': 'Cube'})"
     assert is_exported(of_bikes((encoder, ["brand"])), eval(code, {"X": BIKES}))
 
 
@@ -486,7 +490,7 @@ def test_booleans_beside_floats_are_not_rounded():
 )
 @pytest.mark.parametrize("dates", DATES.values(), ids=DATES)
 def test_dates_where_fit_got_numbers_and_scikit_learn_runs_the_steps(dates, make):
-    imputer = make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder())
+    imputer = make_pipeline(SimpleImputer(strategy="most_frequent", add_indicator=True), OneHotEncoder())
     model = of_bikes((StandardScaler(), ["days"]), (imputer, ["brand"]))
     X = BIKES[["kind", "brand"]].fillna("none").assign(days=np.arange(20))
     tuned = OrtGradientRegressor(model, max_iter=1).fit(X, RENT)
@@ -498,7 +502,7 @@ def test_dates_where_fit_got_numbers_and_scikit_learn_runs_the_steps(dates, make
 
 
 def test_a_loaded_model_knows_the_columns_that_were_numbers(tmp_path):
-    imputer = make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder())
+    imputer = make_pipeline(SimpleImputer(strategy="most_frequent", add_indicator=True), OneHotEncoder())
     model = of_bikes((StandardScaler(), ["days"]), (imputer, ["brand"]))
     X = BIKES[["kind", "brand"]].fillna("none").assign(days=np.arange(20))
     save(OrtGradientRegressor(model, max_iter=1).fit(X, RENT), tmp_path / "bikes.onnx")

@@ -136,7 +136,7 @@ def test_what_may_depend_on_more_is_never_the_same():
         GaussianProcessRegressor(KernelOfAUser()),
         make_pipeline(OneHotEncoder(dtype=TypeOfAUser), LinearRegression()),
         make_pipeline(StandardScaler(), OfAUser()),
-        make_pipeline(FunctionTransformer(np.abs), LinearRegression()),
+        make_pipeline(FunctionTransformer(np.fabs), LinearRegression()),
         RidgeCV(scoring=make_scorer(r2_score)),
         make_pipeline(make_column_transformer((StandardScaler(), np.mean)), LinearRegression()),
     ):

@@ -27,6 +27,7 @@ from sklearn.compose import ColumnTransformer
 from sklearn.feature_selection import RFE
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from onnxtrain.convert.boosted import addition_of_boosted
 from onnxtrain.convert.columns import (
@@ -175,6 +176,11 @@ def _reason(estimator: BaseEstimator, step: BaseEstimator, X: Any, why: str) -> 
     """Return cause and remedy for some error messages of skl2onnx; empty for others."""
     if isinstance(step, SimpleImputer):
         return _of_imputer(step, X)
+    if isinstance(step, FunctionTransformer):
+        return (
+            "ONNX calls no Python functions; only those of numpy with an operator are converted, such as numpy.log1p, "
+            "numpy.sqrt and numpy.sin. Apply others to X before fit and predict."
+        )
     if "Infrequent categories are not implemented" in why:
         return (
             "skl2onnx groups infrequent categories only in an encoder of several columns. Leave out min_frequency and "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from skl2onnx.common._container import ModelComponentContainer
     from skl2onnx.common._topology import Operator, Scope
 
-_FLOAT, _INT64 = 1, 7
+_FLOAT, _INT64, _STRING = 1, 7, 8
 
 
 def _is_text(operator: Operator) -> bool:
@@ -33,26 +34,48 @@ def _columns_of_imputer(operator: Operator) -> None:
 
 
 @repair(SimpleImputer, shapes=_columns_of_imputer)
-def impute_floats(convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
-    """Join all columns as floats, as scikit-learn does; skl2onnx supports columns of one type and no indicator."""
+def impute(convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
+    """Impute texts, and floats with an indicator; skl2onnx supports neither, nor columns of several types."""
     model = operator.raw_operator
-    if _is_text(operator) or not isinstance(model.missing_values, Real):
-        convert(scope, operator, container)
-        return
-    statistics = np.asarray(model.statistics_, np.float64)
+    if _is_text(operator):
+        write = _impute_texts if _are_imputable(operator) else convert
+    else:
+        write = _impute_floats if isinstance(model.missing_values, Real) else convert
+    write(scope, operator, container)
 
-    def node(op_type: str, *inputs: str, **attributes: Any) -> str:
-        output = scope.get_unique_variable_name(op_type.lower())
-        container.add_node(op_type, list(inputs), [output], name=scope.get_unique_operator_name(op_type), **attributes)
+
+class _Nodes:
+    """The nodes that an imputer adds to a graph of skl2onnx."""
+
+    def __init__(self, scope: Scope, operator: Operator, container: ModelComponentContainer):
+        self._scope, self._operator, self._container = scope, operator, container
+
+    def __call__(self, op_type: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
+        output = output or self._scope.get_unique_variable_name(op_type.lower())
+        name = self._scope.get_unique_operator_name(op_type)
+        self._container.add_node(op_type, list(inputs), [output], name=name, **attributes)
         return output
 
-    def columns(x: str, indices: np.ndarray) -> str:
-        name = scope.get_unique_variable_name("columns")
-        container.add_initializer(name, _INT64, [len(indices)], indices.tolist())
-        return node("Gather", x, name, axis=1)
+    def constant(self, dtype: int, values: Sequence[Any], name: str) -> str:
+        name = self._scope.get_unique_variable_name(name)
+        self._container.add_initializer(name, dtype, [len(values)], list(values))
+        return name
 
-    floats = [node("Cast", given.full_name, to=_FLOAT) for given in operator.inputs]
-    x = node("Concat", *floats, axis=1) if len(floats) > 1 else floats[0]
+    def columns(self, x: str, indices: np.ndarray) -> str:
+        return self("Gather", x, self.constant(_INT64, indices.tolist(), "columns"), axis=1)
+
+    def joined(self, columns: Sequence[str]) -> str:
+        return self("Concat", *columns, axis=1) if len(columns) > 1 else columns[0]
+
+    def result(self, x: str) -> None:
+        self("Identity", x, output=self._operator.outputs[0].full_name)
+
+
+def _impute_floats(scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
+    """Join all columns as floats, as scikit-learn does."""
+    model, node = operator.raw_operator, _Nodes(scope, operator, container)
+    statistics = np.asarray(model.statistics_, np.float64)
+    x = node.joined([node("Cast", given.full_name, to=_FLOAT) for given in operator.inputs])
     missing = float(model.missing_values)
     filled = node(
         "Imputer",
@@ -62,19 +85,34 @@ def impute_floats(convert: Converter, scope: Scope, operator: Operator, containe
         replaced_value_float=missing,
     )
     if np.isnan(statistics).any():  # scikit-learn drops columns without any value
-        filled = columns(filled, np.flatnonzero(~np.isnan(statistics)))
+        filled = node.columns(filled, np.flatnonzero(~np.isnan(statistics)))
     parts = [filled]
     if model.add_indicator and len(model.indicator_.features_):
-        shown = columns(x, np.asarray(model.indicator_.features_, np.int64))
+        shown = node.columns(x, np.asarray(model.indicator_.features_, np.int64))
         if np.isnan(missing):
             mask = node("IsNaN", shown)
         else:
-            value = scope.get_unique_variable_name("missing")
-            container.add_initializer(value, _FLOAT, [1], [missing])
-            mask = node("Equal", shown, value)
+            mask = node("Equal", shown, node.constant(_FLOAT, [missing], "missing"))
         parts.append(node("Cast", mask, to=_FLOAT))
-    joined = node("Concat", *parts, axis=1)
-    container.add_node("Identity", [joined], [operator.outputs[0].full_name], name=scope.get_unique_operator_name("Id"))
+    node.result(node.joined(parts))
+
+
+def _are_imputable(operator: Operator) -> bool:
+    """Whether all columns are texts with a value for the missing ones; an indicator would be of another type."""
+    from skl2onnx.common.data_types import StringTensorType
+
+    model = operator.raw_operator
+    filled = all(isinstance(value, str) for value in model.statistics_)
+    return filled and not model.add_indicator and all(isinstance(x.type, StringTensorType) for x in operator.inputs)
+
+
+def _impute_texts(scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
+    """Replace the text that stands for a missing value, such as ``nan``; ONNX has no missing strings."""
+    model, node = operator.raw_operator, _Nodes(scope, operator, container)
+    missing = node.constant(_STRING, [str(model.missing_values).encode()], "missing")
+    fill = node.constant(_STRING, [value.encode() for value in model.statistics_], "fill")
+    x = node.joined([given.full_name for given in operator.inputs])
+    node.result(node("Where", node("Equal", x, missing), fill, x))
 
 
 @repair(KNNImputer)

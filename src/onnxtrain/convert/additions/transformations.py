@@ -102,6 +102,36 @@ def by_the_largest_size(
     write(scope, operator, container)
 
 
+def _of_function(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
+    for op_type, array in _FUNCTIONS[estimator.func]:
+        X = getattr(op, op_type)(X, *([] if array is None else [array]))
+    return X
+
+
+_OF_FUNCTION = addition(_of_function)
+
+
+def _columns_of_function(operator: Operator) -> None:
+    """Set the type of the output: as many columns as all inputs have, floats unless the function is the identity."""
+    from skl2onnx.common.data_types import FloatTensorType
+
+    widths = [given.type.shape[1] for given in operator.inputs]
+    kind = FloatTensorType if operator.raw_operator.func is not None else type(operator.inputs[0].type)
+    rows = operator.inputs[0].get_first_dimension()
+    operator.outputs[0].type = kind([rows, None if None in widths else sum(widths)])
+
+
+@repair(FunctionTransformer, shapes=_columns_of_function)
+def by_the_operators_of_a_function(
+    convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
+) -> None:
+    """Compute the functions of numpy that ONNX has; skl2onnx converts only the identity."""
+    model = operator.raw_operator
+    own = model.func is not None and _is_known(model.func) and not model.kw_args
+    write = _OF_FUNCTION.convert if own else convert
+    write(scope, operator, container)
+
+
 # -------------------------------------------------- TransformedTargetRegressor
 
 
@@ -180,7 +210,7 @@ def _inverse(transformer: BaseEstimator) -> Iterator[tuple[str, np.ndarray | Non
         yield ("Mul", transformer.scale_)
     elif kind is PowerTransformer and not np.isin(transformer.lambdas_, [0, 2]).any():
         yield from _inverse(transformer._scaler) if transformer.standardize else ()
-    elif kind is FunctionTransformer and transformer.inverse_func in _FUNCTIONS and not transformer.inv_kw_args:
+    elif kind is FunctionTransformer and _is_known(transformer.inverse_func) and not transformer.inv_kw_args:
         yield from _FUNCTIONS[transformer.inverse_func]
     elif (affine := _affine(transformer)) is not None:
         matrix, origin = affine
@@ -221,15 +251,31 @@ def _moved(scale: np.ndarray | None, mean: np.ndarray | None) -> Iterator[tuple[
 
 _ONE = np.ones(1)
 
-#: The nodes of each supported inverse_func.
+#: The nodes of functions of numpy, each an operator and a constant.
 _FUNCTIONS: dict[Any, list[tuple[str, np.ndarray | None]]] = {
     None: [],
+    np.abs: [("Abs", None)],
+    np.arcsinh: [("Asinh", None)],
+    np.cos: [("Cos", None)],
     np.exp: [("Exp", None)],
-    np.log: [("Log", None)],
     np.expm1: [("Exp", None), ("Sub", _ONE)],
+    np.log: [("Log", None)],
+    np.log10: [("Log", None), ("Div", np.log(10) * _ONE)],
     np.log1p: [("Add", _ONE), ("Log", None)],
+    np.log2: [("Log", None), ("Div", np.log(2) * _ONE)],
+    np.negative: [("Neg", None)],
+    np.reciprocal: [("Reciprocal", None)],
+    np.sign: [("Sign", None)],
+    np.sin: [("Sin", None)],
     np.sqrt: [("Sqrt", None)],
     np.square: [("Pow", 2 * _ONE)],
+    np.tanh: [("Tanh", None)],
 }
+
+
+def _is_known(function: Any) -> bool:
+    """Whether a function has nodes; a user's object may have no hash."""
+    return function is None or (isinstance(function, np.ufunc) and function in _FUNCTIONS)
+
 
 ADDITIONS[TransformedTargetRegressor] = Addition(_transformed_target, _shapes)
