@@ -456,6 +456,14 @@ def test_a_file_of_opposite_scores_is_warned_of():
         OrtGradientClassifier(onx, **ONE).fit(X2, Y2)
 
 
+def test_a_file_that_computes_probabilities_of_opposite_scores_is_not_warned_of():  # filterwarnings = error
+    """skl2onnx writes those of two classes so in float64, which it also takes for integer beside float columns."""
+    line = LogisticRegression().fit(X2, Y2)
+    onx = skl2onnx.to_onnx(line, X2[:1].astype(np.float64), options={"zipmap": False}, target_opset=21)
+    tuned = OrtGradientClassifier(onx, max_iter=0).fit(X2, Y2)
+    np.testing.assert_allclose(tuned.predict_proba(X2), line.predict_proba(X2), atol=1e-6)
+
+
 @pytest.mark.parametrize("n_rows, kind", [(400, SVC), (400, NuSVC), (1500, SVC)])
 def test_labels_of_libsvm_are_its_own_or_warned_of(n_rows, kind):
     """In the long table one row of 1500 has another label, none of a sample of 200 has."""

@@ -333,7 +333,8 @@ def _compare_with_onnx(
         )
     if decoder is None:
         return ()
-    warnings = (_OPPOSITES.format(name),) if _are_opposites(found[model.scores], original) else ()
+    scores_alone = model.source.model.link is Link.IDENTITY
+    warnings = (_OPPOSITES.format(name),) if scores_alone and _are_opposites(found[model.scores], original) else ()
     size = decoder.labels(model.layout.table(found[model.scores])).size
     # other outputs are lists of the classes, several classes for each row, or conditions
     labels = [y for y in expected.values() if y.dtype.kind != "f" and y.size == size]
