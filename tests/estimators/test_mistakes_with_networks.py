@@ -779,3 +779,22 @@ def test_a_path_with_a_mistake_is_answered_with_the_file_beside_it(tmp_path):
     onnx.save(LINE, tmp_path / "model.onnx")
     with pytest.raises(ModelError, match=r"There is no file .* Did you mean '.*model.onnx'\?$"):
         R(tmp_path / "modle.onnx").fit(IDS, VALUES)
+
+
+@pytest.mark.parametrize(
+    "nodes, with_axes",
+    [
+        ("z = MatMul(x, W) Y = Squeeze(z)", "z = MatMul(x, W) Y = Squeeze(z, k)"),
+        ("z = MatMul(x, W) s = Squeeze(z, k) Y = Squeeze(s)", "z = MatMul(x, W) Y = Squeeze(z, k)"),
+    ],
+)
+def test_a_squeeze_without_axes_keeps_the_axis_of_a_single_row(nodes, with_axes):
+    """The last batch of 21 rows has one row, whose axis ``squeeze()`` of PyTorch would remove, too."""
+    rows, kinds = np.random.default_rng(0).normal(size=(21, 1, 2)), np.arange(21) % 2
+    text = "(float[n, 1, 2] x) => (float[n, 2] Y) <float[2, 2] W = {{1, 2, 3, -4}}, int64[1] k = {{1}}> {{ {} }}"
+    squeezed, expected = (
+        C(onnx_model(text.format(written)), batch_size=10, max_iter=2, random_state=0).fit(rows, kinds)
+        for written in (nodes, with_axes)
+    )
+    assert squeezed.loss_curve_ == expected.loss_curve_
+    np.testing.assert_array_equal(squeezed.predict_proba(rows[:1]), expected.predict_proba(rows[:1]))

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
-from onnxtrain.graph.build import Builder, Op
+from onnxtrain.graph.build import Builder, Op, names_in, unique_name
 from onnxtrain.graph.query import FLOATS, PRODUCTS, constant, holds_graphs, is_float, static_shape, values_in
 from onnxtrain.graph.rewriting import Rewritings
 from onnxtrain.opsets import find_schema
@@ -225,6 +225,30 @@ def tidy(model: ir.Model) -> bool:
     if removed:
         remove_identities(model)
     return "Reshape" in removed
+
+
+def name_squeezed_axes(model: ir.Model) -> bool:
+    """Give each Squeeze without axes those of length 1, in place; return whether the model has changed.
+
+    An axis of open length stays, such as that of the rows: ``squeeze()`` of PyTorch would remove it for a single row.
+    """
+    changed = False
+    for node in model.graph.all_nodes():
+        x, axes = (*node.inputs, None, None)[:2]
+        if node.op_type != "Squeeze" or axes is not None or x is None or x.shape is None or static_shape(x) is not None:
+            continue
+        held = ir.Value(name=unique_name(f"{node.outputs[0].name}_axes", names_in(model.graph)))
+        held.const_value = ir.tensor([i for i, d in enumerate(x.shape) if d == 1], ir.DataType.INT64, held.name)
+        held.type, held.shape = ir.TensorType(ir.DataType.INT64), ir.Shape(held.const_value.shape)
+        if held.const_value.size:
+            model.graph.register_initializer(held)
+            node.resize_inputs(2)
+            node.replace_input_with(1, held)
+        else:  # without axes, Squeeze would remove all
+            node.op_type = "Identity"
+            node.resize_inputs(1)
+        changed = True
+    return changed
 
 
 def check_scalars(model: ir.Model, inputs: Iterable[ir.Value]) -> None:

@@ -29,7 +29,14 @@ from onnxtrain.errors import ModelError, as_model_error
 from onnxtrain.graph.build import BUFFER, Builder
 from onnxtrain.graph.check import BESIDE, PROTO_LIMIT, check_content, check_nodes
 from onnxtrain.graph.control_flow import repeat_bodies, take_known_branches
-from onnxtrain.graph.edit import constants_as_nodes, put_in_order, remove_identities, restore_outputs, tidy
+from onnxtrain.graph.edit import (
+    constants_as_nodes,
+    name_squeezed_axes,
+    put_in_order,
+    remove_identities,
+    restore_outputs,
+    tidy,
+)
 from onnxtrain.graph.files import not_expanded
 from onnxtrain.graph.flow import ancestors
 from onnxtrain.graph.fused import spell_out_fused
@@ -333,7 +340,7 @@ def load(onx: ModelLike) -> ir.Model:
         if all_listed:
             leave_out_defaults(proto.graph)
         model = infer(proto)
-        while _spelled_out(model) or repeat_bodies(model) or take_known_branches(model):
+        while _spelled_out(model) or repeat_bodies(model) or take_known_branches(model) or name_squeezed_axes(model):
             model = infer(_without_inferred(ir.to_proto(model)))
         for name in sparse & model.graph.initializers.keys():
             model.graph.initializers[name].metadata_props[BUFFER] = "sparse"
