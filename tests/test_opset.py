@@ -61,6 +61,14 @@ def test_a_file_before_ir_4_that_does_not_list_its_initializers():
     np.testing.assert_array_equal(run(graph.save(graph.load(older)), {"X": X}), run(older, {"X": X}))
 
 
+@pytest.mark.parametrize("version", [7, 17, 21])
+def test_a_file_before_ir_4_that_lists_its_initializers_has_all_shapes(version):
+    older = onnx.parser.parse_model(LINEAR.replace("ir_version: 10", "ir_version: 3").replace(": 21", f": {version}"))
+    listed = [onnx.helper.make_tensor_value_info(w.name, w.data_type, w.dims) for w in older.graph.initializer]
+    older.graph.input.extend(listed)
+    assert all(y.shape is not None for node in graph.load(older).graph for y in node.outputs)
+
+
 @pytest.mark.parametrize("elem_type, value", [("float", ""), ("float", ", value = 2.5"), ("double", "")])
 def test_pad_before_its_value_was_an_operand(elem_type, value):
     text = f"""<ir_version: 4, opset_import: ["" : 10]> g ({elem_type}[n, 3] X) => ({elem_type}[n, 4] Y)

@@ -339,6 +339,7 @@ def load(onx: ModelLike) -> ir.Model:
         drop_unused_statistics(proto.graph)
         if all_listed:
             leave_out_defaults(proto.graph)
+            proto.ir_version = _IR_WITH_DEFAULTS  # before, onnx infers no shapes from initializers that are no inputs
         model = infer(proto)
         while _spelled_out(model) or repeat_bodies(model) or take_known_branches(model) or name_squeezed_axes(model):
             model = infer(_without_inferred(ir.to_proto(model)))
