@@ -10,6 +10,8 @@ import onnxruntime
 import pandas as pd
 import pytest
 import scipy.sparse
+from skl2onnx import to_onnx
+from sklearn.linear_model import LogisticRegression
 
 from onnxtrain import (
     Inputs,
@@ -798,3 +800,13 @@ def test_a_squeeze_without_axes_keeps_the_axis_of_a_single_row(nodes, with_axes)
     )
     assert squeezed.loss_curve_ == expected.loss_curve_
     np.testing.assert_array_equal(squeezed.predict_proba(rows[:1]), expected.predict_proba(rows[:1]))
+
+
+def test_a_map_is_named_as_the_output_to_train():
+    """The name that ``session.get_outputs()`` shows for the probabilities of a file with a ZipMap."""
+    rows, kinds = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 3
+    file = to_onnx(LogisticRegression().fit(rows, kinds), rows[:1].astype(np.float32))
+    name = file.graph.output[1].name
+    assert file.graph.output[1].type.WhichOneof("value") == "sequence_type"
+    by_default, by_name = (C(file, max_iter=2, random_state=0, output=o).fit(rows, kinds) for o in (None, name))
+    assert by_name.loss_curve_ == by_default.loss_curve_

@@ -352,6 +352,8 @@ def _opened(
         How rows reach the inputs of an ONNX model.
     """
     output, random_state = estimator.output, estimator._random_state
+    if is_onnx(model):
+        output = graph.tensor_behind_map(graph.read(model), output)
     if estimator.head == "new":
         model = model if entrance is None else entrance.with_branches_taken(model)
         model, output = with_head(model, estimator._targets.n_outputs(rows.y), estimator.features, output, random_state)

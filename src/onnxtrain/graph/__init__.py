@@ -62,6 +62,7 @@ from onnxtrain.graph.normalize import (
     inline_functions,
     keys_of_columns,
     leave_out_defaults,
+    tensor_behind_map,
     with_maps_of,
     without_maps,
 )
@@ -197,6 +198,7 @@ __all__ = [
     "static_shape",
     "taken_for_constant",
     "tensor",
+    "tensor_behind_map",
     "tidy",
     "unique_name",
     "value_like",

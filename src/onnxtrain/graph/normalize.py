@@ -354,6 +354,11 @@ def keys_of_columns(proto: onnx.ModelProto, tensor: str) -> list[Any] | None:
     return None if found is None else [*found.ints, *(text.decode() for text in found.strings)]
 
 
+def tensor_behind_map(proto: onnx.ModelProto, output: Any) -> Any:
+    """Return the name of the tensor of which a ZipMap makes an output; any other output unchanged."""
+    return next((n.input[0] for n in proto.graph.node if n.op_type == "ZipMap" and n.output[0] == output), output)
+
+
 def _map_names(proto: onnx.ModelProto) -> set[str]:
     kinds = {o.name: o.type.WhichOneof("value") for o in proto.graph.output}
     return {name for name, kind in kinds.items() if kind in ("map_type", "sequence_type", "optional_type")}
