@@ -810,3 +810,14 @@ def test_a_map_is_named_as_the_output_to_train():
     assert file.graph.output[1].type.WhichOneof("value") == "sequence_type"
     by_default, by_name = (C(file, max_iter=2, random_state=0, output=o).fit(rows, kinds) for o in (None, name))
     assert by_name.loss_curve_ == by_default.loss_curve_
+
+
+def test_scores_of_one_position_per_row_are_trained_as_the_message_says():
+    """The output of SqueezeNet, of shape (n, K, 1, 1)."""
+    pooled = onnx_model(
+        "(float[n, 3, 8, 8] X) => (float[n, 2, 1, 1] Y) <float[2, 3, 1, 1] W = {1, 2, 3, 4, 5, 6}>"
+        "{ c = Conv(X, W) Y = GlobalAveragePool(c) }"
+    )
+    with pytest.raises(DataError, match=re.escape("have the length 1, pass y.reshape(-1, 1, 1).")):
+        C(pooled).fit(IMAGES, PAIRS)
+    assert C(pooled, max_iter=1).fit(IMAGES, PAIRS.reshape(-1, 1, 1)).predict(IMAGES).shape == (20, 1, 1)

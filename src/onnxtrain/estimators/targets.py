@@ -237,8 +237,17 @@ def check_axes(model: TrainableModel, y: np.ndarray, *, positional: bool) -> Non
         f"The output {model.output!r} of the model has {model.n_axes} axes, but y has shape {found}. y must have a "
         "label per position, the shape of the output without its class axis, or the shape of the output. For one label "
         "per row, set head='new', and features= to a value whose mean over the positions decides the "
-        f"class{features}. If the further axes have the length 1, pass y.reshape(-1{', 1' * (model.n_axes - 1)})."
+        f"class{features}.{_of_single_positions(model)}"
     )
+
+
+def _of_single_positions(model: TrainableModel) -> str:
+    """Return the remedy for an output with one position per row, whose axes of length 1 y must have, except classes."""
+    shape = next((graph.dimensions(value) for value in model.graph().graph.output if value.name == model.output), None)
+    n_long = sum(isinstance(d, int) and d > 1 for d in (shape or ())[1:])
+    if n_long > 1:
+        return ""
+    return f" If the further axes have the length 1, pass y.reshape(-1{', 1' * (model.n_axes - 1 - n_long)})."
 
 
 def check_class_axis(model: TrainableModel, class_axis: int) -> None:

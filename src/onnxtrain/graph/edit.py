@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 import onnx_ir.passes.common as passes
 
-from onnxtrain.graph.build import Builder, Op, names_in, unique_name
+from onnxtrain.graph.build import Builder, Op, names_in, tensor, unique_name
 from onnxtrain.graph.query import FLOATS, PRODUCTS, constant, holds_graphs, is_float, static_shape, values_in
 from onnxtrain.graph.rewriting import Rewritings
 from onnxtrain.opsets import find_schema
@@ -237,10 +237,11 @@ def name_squeezed_axes(model: ir.Model) -> bool:
         x, axes = (*node.inputs, None, None)[:2]
         if node.op_type != "Squeeze" or axes is not None or x is None or x.shape is None or static_shape(x) is not None:
             continue
-        held = ir.Value(name=unique_name(f"{node.outputs[0].name}_axes", names_in(model.graph)))
-        held.const_value = ir.tensor([i for i, d in enumerate(x.shape) if d == 1], ir.DataType.INT64, held.name)
-        held.type, held.shape = ir.TensorType(ir.DataType.INT64), ir.Shape(held.const_value.shape)
-        if held.const_value.size:
+        found = [i for i, d in enumerate(x.shape) if d == 1]
+        if found:
+            held = ir.Value(name=unique_name(f"{node.outputs[0].name}_axes", names_in(model.graph)))
+            held.const_value, held.shape = tensor(found, name=held.name), ir.Shape([len(found)])
+            held.type = ir.TensorType(ir.DataType.INT64)
             model.graph.register_initializer(held)
             node.resize_inputs(2)
             node.replace_input_with(1, held)
