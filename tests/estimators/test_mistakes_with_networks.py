@@ -111,6 +111,14 @@ ATTENTION = onnx_model(
         masked = Add(scores, row) shares = Softmax(masked) mean = MatMul(shares, x) Y = MatMul(mean, W)
     }"""
 )
+#: A mask of booleans, and a linear model of integers.
+CHOOSER = onnx_model(
+    "(float[n, 3] x, bool[n, 3] mask) => (float[n, 3] Y) <float[3, 3] W = {1, 2, 3, 4, 5, 6, 7, 8, 9}, float zero = {0}>"
+    "{ kept = Where(mask, x, zero) Y = MatMul(kept, W) }"
+)
+COUNTS = onnx_model(
+    "(int64[n, 2] X) => (float[n, 1] Y) <float[2, 1] W = {1, 2}> { x = Cast<to = 1>(X) Y = MatMul(x, W) }"
+)
 #: Twelve layers with long names.
 DEEP = onnx_model("(float[n, 2] y0) => (float[n, 2] y12) <float[2, 2] W = {1, 2, 3, 4}> { y12 = MatMul(y0, W) }")
 QUERIES = [f"model.encoder.a_long_prefix.layer.{i}.query.weight" for i in range(12)]
@@ -429,6 +437,25 @@ CALLS = [
         lambda: R(BYTES).fit(IMAGES, VALUES),
         DataError,
         "Pixels from 0 to 1 become integers from 0 to 255 by (X * 255).round().astype(numpy.uint8).",
+    ),
+    *(
+        (lambda rows=rows: R(BYTES).fit(rows, VALUES), DataError, "clipped. Pass numbers from 0 to 255.")
+        for rows in (np.full((20, 3, 8, 8), -1), np.full((20, 3, 8, 8), -128, np.int8), np.full((20, 3, 8, 8), 256.0))
+    ),
+    *(
+        (
+            lambda mask=mask: C(CHOOSER).fit({"x": np.ones((20, 3)), "mask": mask}, KINDS),
+            DataError,
+            "clipped. Pass 1 for what counts and 0 for the rest, for example X['mask'] > 0.5. Of a mask that is added to "
+            "scores, pass X['mask'] == 0.",
+        )
+        for mask in (MASK / 2, np.where(MASK, 0, -10000), 2 * MASK - 1)
+    ),
+    (
+        lambda: R(COUNTS).fit(np.arange(40).reshape(20, 2) / 7, VALUES),
+        DataError,
+        "If skl2onnx made the file, the rows of its example were integers. Make it again with "
+        "X[:1].astype(numpy.float32), which takes any numbers. To cut off",
     ),
     (
         lambda: C(READER).fit({**TOKENS, "input_ids": np.full((20, 3), np.nan)}, KINDS),

@@ -436,15 +436,26 @@ def _cast_exactly(values: np.ndarray, dtype: np.dtype, name: str, first: int = 0
         found = values[place]
         column = name.partition("The column ")[2]
         cut = f"X.astype({{{column}: '{dtype}'}})" if column else f"{name}.astype(numpy.{dtype})"
+        tokens = "" if column or dtype.kind in "bu" else "Token ids and other indices are integers. "
         remedy = f"To cut off the fractions, pass {cut}."
-        if not np.isfinite(found):
+        if dtype == np.bool_:
+            remedy = (
+                f"Pass 1 for what counts and 0 for the rest, for example {name} > 0.5. Of a mask that is added to "
+                f"scores, pass {name} == 0."
+            )
+        elif not np.isfinite(found):
             filled = f"X.fillna({{{column}: 0}})" if column else f"numpy.nan_to_num({name})"
             remedy = f"Fill missing values, for example {filled}."
         elif dtype == np.uint8 and values.min() >= 0 and values.max() <= 1:
             remedy = f"Pixels from 0 to 1 become integers from 0 to 255 by ({name} * 255).round().astype(numpy.uint8)."
         elif found == np.floor(found):
-            remedy = "Pass numbers in the range of this type."
-        tokens = "" if column or dtype == np.uint8 else "Token ids and other indices are integers. "
+            remedy = f"Pass numbers from {np.iinfo(dtype).min} to {np.iinfo(dtype).max}."
+        elif tokens and np.mean(values != converted) > 0.5:  # measurements
+            tokens = ""
+            remedy = (
+                "If skl2onnx made the file, the rows of its example were integers. Make it again with "
+                f"{name}[:1].astype(numpy.float32), which takes any numbers. {remedy}"
+            )
         raise DataError(
             f"{name} must contain {dtype} values, got {found} in row {first + place[0]}. Values are not rounded or "
             f"clipped. {tokens}{remedy}"
