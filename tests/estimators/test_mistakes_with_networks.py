@@ -57,6 +57,19 @@ READER = onnx_model(
         logits = MatMul(sum, W)
     }"""
 )
+
+
+def of_tokens_and(name):
+    """Return a model that also adds the mean of a second input of integers."""
+    return onnx_model(
+        f"""(int64[n, t] input_ids, int64[n, t] attention_mask, int64[n, t] {name}) => (float[n, 3] logits)
+        <float[5, 3] E = {{1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6}}, int64[1] t = {{1}}> {{
+            a = Gather(E, input_ids) b = Mul(attention_mask, {name}) c = Cast<to = 1>(b) m = ReduceMean<axes = [1]>(c)
+            s = ReduceSum<keepdims = 0>(a, t) logits = Add(s, m)
+        }}"""
+    )
+
+
 #: Scores of the next token.
 WRITER = onnx_model(
     "(int64[n, t] ids) => (float[n, t, 5] Y) <float[5, 2] E = {1, 2, 3, 4, 5, 6, 1, 2, 3, 4}, "
@@ -177,6 +190,19 @@ CALLS = [
         DataError,
         "X has no column 'attention_mask', which is an input of the model. The tokenizer makes it. A mask that keeps all tokens is "
         "numpy.ones_like(X['input_ids']), or inputs={'attention_mask': 1} on the estimator.",
+    ),
+    *(
+        (
+            lambda name=name: C(of_tokens_and(name)).fit(TOKENS, KINDS),
+            DataError,
+            f"X has no column {name!r}, which is an input of the model. {said}",
+        )
+        for name, said in {
+            "token_type_ids": "It is 0 for the tokens of a single text: inputs={'token_type_ids': 0} on the estimator.",
+            "position_ids": "It counts the tokens: numpy.broadcast_to(numpy.arange(X['input_ids'].shape[1]), X['input_i",
+            "decoder_input_ids": "It is y behind the start token of the decoder, without the last label: numpy.pad(y[:, ",
+            "past_key_values_0": "It holds the results of earlier tokens when a text is generated, which training does ",
+        }.items()
     ),
     (lambda: C(SEGMENTS).fit(IMAGES, np.ones((20, 64), int)), DataError, "Pass y.reshape(len(y), height, width)."),
     # token ids and masks
@@ -848,3 +874,8 @@ def test_scores_of_one_position_per_row_are_trained_as_the_message_says():
     with pytest.raises(DataError, match=re.escape("have the length 1, pass y.reshape(-1, 1, 1).")):
         C(pooled).fit(IMAGES, PAIRS)
     assert C(pooled, max_iter=1).fit(IMAGES, PAIRS.reshape(-1, 1, 1)).predict(IMAGES).shape == (20, 1, 1)
+
+
+def test_an_input_of_token_types_is_fixed_as_the_message_says():
+    model = C(of_tokens_and("token_type_ids"), inputs={"token_type_ids": 0}, max_iter=1)
+    assert model.fit(TOKENS, KINDS).predict(TOKENS).shape == (20,)

@@ -69,6 +69,19 @@ def are_one_input(X: Any, shapes: Mapping[str, tuple[Any, ...] | None]) -> bool:
     return name in X.columns and X[name].dtype.kind in "fiub"
 
 
+#: The remedy for an input of a model of transformers that X lacks, by the beginning of its name.
+_OF_TOKENS = {
+    "token_type_ids": "It is 0 for the tokens of a single text: inputs={'token_type_ids': 0} on the estimator. The "
+    "tokenizer makes it for pairs of texts.",
+    "position_ids": "It counts the tokens: numpy.broadcast_to(numpy.arange(X['input_ids'].shape[1]), "
+    "X['input_ids'].shape).",
+    "decoder_input_ids": "It is y behind the start token of the decoder, without the last label: "
+    "numpy.pad(y[:, :-1], [(0, 0), (1, 0)], constant_values=decoder_start_token_id).",
+    "past_key_values": "It holds the results of earlier tokens when a text is generated, which training does not have. "
+    "Export the model without it: optimum-cli export onnx --task text-generation --model name folder.",
+}
+
+
 def no_column(name: str, names: Sequence[str], inputs: Collection[str], widths: Sequence[int] = ()) -> DataError:
     """Return the error for an input that has no column, with the columns that may be meant.
 
@@ -86,6 +99,9 @@ def no_column(name: str, names: Sequence[str], inputs: Collection[str], widths: 
             f"X has no column {name!r}, which is an input of the model. The tokenizer makes it. A mask that keeps all "
             f"tokens is numpy.ones_like(X[{next(iter(names))!r}]), or inputs={{{name!r}: 1}} on the estimator."
         )
+    of_tokens = next((remedy for part, remedy in _OF_TOKENS.items() if name.startswith(part)), "")
+    if of_tokens and not others and "input_ids" in names:
+        return DataError(f"X has no column {name!r}, which is an input of the model. {of_tokens}")
     if name == "input_ids" and len(inputs) > 1 and not any("id" in other for other in names):
         return DataError(
             f"X has no column 'input_ids', which is an input of the model, but {', '.join(names)}. The tokenizer of "
