@@ -36,7 +36,7 @@ _SYNONYMS = {
     "beta_2": "beta2",
     "class_weight": "class_weights pos_weight scale_pos_weight",
     "clip_norm": "clipnorm clip clip_grad_norm gradient_clip_val gradient_clipping grad_clip max_grad_norm max_norm",
-    "device": "device_index provider providers execution_provider gpu use_gpu cuda accelerator",
+    "device": "device_index map_location provider providers execution_provider gpu use_gpu cuda accelerator",
     "dtype": "precision amp fp16 bf16 mixed_precision float_type",
     "early_stopping": "early_stop load_best_model_at_end",
     "epsilon": "eps",
@@ -491,6 +491,8 @@ def lists_its_arguments(function: Callable[P, R]) -> Callable[P, R]:
             name = function.__qualname__.removesuffix(".__init__")
             if unknown := [word for word in kwargs if word not in of_kind and len(names) == len(of_kind)]:
                 hint = did_you_mean(unknown[0], names, _OURS | _OF_FUNCTIONS).partition("Known")[0]
+                if name == "load" and (ours := synonym(unknown[0]) or unknown[0]) in _SYNONYMS:
+                    hint = f"{ours} is a parameter of the estimator: load(path).set_params({ours}=...). "
                 if name == "plot_graph" and _OF_FUNCTIONS.get(_key(unknown[0]), unknown[0]) == "path":
                     hint = "To write the picture, use plot_graph(model).save(path). "
                 said = f"{name}: got an unexpected keyword argument {unknown[0]!r}. {hint}"

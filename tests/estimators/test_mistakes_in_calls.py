@@ -31,7 +31,7 @@ from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import LabelEncoder, OneHotEncoder, StandardScaler
 
-from onnxtrain import LoRA, add_loss_output, average_states, gradient_rule, with_new_head
+from onnxtrain import LoRA, add_loss_output, average_states, gradient_rule, load, with_new_head
 from onnxtrain import OrtGradientClassifier as C
 from onnxtrain import OrtGradientRegressor as R
 from onnxtrain.errors import ArgumentTypeError, DataError, LossError, ModelError, ParameterError
@@ -122,6 +122,14 @@ def of_ones(op, y_true, y_pred):
             lambda: R(boosted("lightgbm", "LGBMRegressor", early_stopping_round=9, verbose=-1)).fit(X, y),
             DataError,
             "evaluation. The given model gets no validation set. Leave out its early stopping",
+        ),
+        *(
+            (
+                lambda name=name: load("model.onnx", **{name: "cpu"}),
+                ArgumentTypeError,
+                f"unexpected keyword argument {name!r}. device is a parameter of the estimator: load(path).set_params(dev",
+            )
+            for name in ("device", "map_location")
         ),
         (lambda: R(max_iter=1).fit(X, y).embed(X), ArgumentTypeError, "lists those of the results: embed(X, '?')."),
         (
