@@ -131,6 +131,29 @@ def of_ones(op, y_true, y_pred):
             )
             for name in ("device", "map_location")
         ),
+        *(
+            (
+                lambda weights=weights, target=target: C(max_iter=1).fit(IRIS, target, weights),
+                DataError,
+                "expected (150,)! Pass one weight per row of X, or one per class as class_weight=dict(zip(numpy.unique(y), "
+                "weights)) of OrtGradientClassifier.",
+            )
+            for weights, target in [([1.0, 2.0, 5.0], SPECIES), (np.ones(3), SPECIES.astype(str))]
+        ),
+        (lambda: C(max_iter=1).fit(IRIS, SPECIES, np.ones(4)), DataError, "(150,)! Pass one weight per row of X."),
+        *(
+            (
+                lambda both=both: R(LINE).fit(X, both),
+                DataError,
+                "y has 2. y is a list of targets. A fit trains one output of an ONNX model: set output= and pass its t",
+            )
+            for both in ([y, -y], (y[:, None], y), [y.tolist(), y])
+        ),
+        (
+            lambda: R(LINE).fit(X),
+            DataError,
+            "A model that learns its own rows, such as an autoencoder, takes fit(X, X).",
+        ),
         (lambda: R(max_iter=1).fit(X, y).embed(X), ArgumentTypeError, "lists those of the results: embed(X, '?')."),
         (
             lambda: add_loss_output(LINE, "squared_error", sample_weight="w"),

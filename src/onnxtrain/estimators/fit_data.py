@@ -550,12 +550,19 @@ def _call_for(X: object, method: str) -> str:
     return call
 
 
+def _of_autoencoder(estimator: OrtGradientEstimator, X: Any) -> str:
+    """Return the remark that an ONNX model may learn its own rows; empty for a classifier and other rows."""
+    learns_rows = is_onnx(estimator.estimator) and not estimator._classifies and getattr(X, "ndim", 0) > 1
+    return " A model that learns its own rows, such as an autoencoder, takes fit(X, X)." if learns_rows else ""
+
+
 def check_labelled(estimator: OrtGradientEstimator, X: Any, y: ArrayLike | None, method: str = "fit") -> None:
     """Raise a DataError if `method` got no targets; the message begins with that of scikit-learn."""
     if y is None:
         name = type(estimator).__name__
         raise DataError(
             f"This {name} estimator requires y to be passed, but the target y is None: {_call_for(X, method)}."
+            f"{_of_autoencoder(estimator, X)}"
         )
     if estimator._classifies:
         check_one_type(y)

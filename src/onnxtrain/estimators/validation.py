@@ -311,6 +311,11 @@ def _remedy_of_lengths(X: Any, y: Any, name: str) -> str:
         return f"The rows seem to be on axis 1. Pass numpy.moveaxis({name}, 1, 0)."
     if len(rows) == 2 and rows[1:] == targets[1:]:
         return "y has as many columns as X. train_test_split returns X_train, X_test, y_train, y_test."
+    if isinstance(y, (list, tuple)) and rows and all(tuple(_shape(target))[:1] == (rows[0],) for target in y):
+        return (
+            "y is a list of targets. A fit trains one output of an ONNX model: set output= and pass its targets, such "
+            "as y[0]. An output of several columns takes numpy.column_stack(y)."
+        )
     if _has_rows_of(y, X):
         return "Pass y.loc[X.index], the targets of the rows that X has."
     return "Pass one target per row, from the same selection of rows."
@@ -458,6 +463,12 @@ def _check_shape_of_weights(given: np.ndarray) -> None:
         raise DataError(f"sample_weight must contain one number per row, got shape {given.shape}. {remedy}")
 
 
+def _is_per_class(given: np.ndarray, y: Any) -> bool:
+    """Whether weights are as many as the classes of targets, as PyTorch takes them."""
+    column = isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in "biuU"
+    return column and given.ndim == 1 and 1 < len(given) < len(y) and len(given) == len(np.unique(y))
+
+
 @as_data_error()
 def check_sample_weight(
     sample_weight: ArrayLike | None, X: Features, dtype: str, *, keep: bool = False
@@ -492,6 +503,11 @@ def check_sample_weight(
         raise DataError(
             f"Input sample_weight contains NaN in {missing.size} of its {given.size} rows, first in row {missing[0]}. "
             "Set the weight of a row to 0 to leave it out."
+        )
+    if _is_per_class(given, X):
+        raise DataError(
+            f"sample_weight.shape == {given.shape}, expected ({len(X)},)! Pass one weight per row of X, or one per "
+            "class as class_weight=dict(zip(numpy.unique(y), weights)) of OrtGradientClassifier."
         )
     weights = _check_sample_weight(sample_weight, X, dtype=dtype, ensure_non_negative=True, **_ZERO_WEIGHTS)
     if keep:
