@@ -157,6 +157,12 @@ OF_THREE = onnx_model(
     "float[2, 5] W = {1, 2, 3, 4, 5, 6, 7, 8, 9, 0}> { g = Gather(E, ids) Y = MatMul(g, W) }"
 )
 
+#: A file with an input per column.
+COLUMNS = onnx_model(
+    "(float[n, 1] age, float[n, 1] rooms) => (float[n, 1] Y) <float[1, 1] V = {1}, float[1, 1] W = {2}>"
+    "{ a = MatMul(age, V) b = MatMul(rooms, W) Y = Add(a, b) }"
+)
+HOUSES = pd.DataFrame({"age": np.arange(20.0), "rooms": np.arange(20.0) % 4})
 LINE = onnx_model("(float[n, 2] X) => (float[n, 1] Y) <float[2, 1] W = {1, 2}> { Y = MatMul(X, W) }")
 
 IDS = np.arange(60).reshape(20, 3) % 4 + 1
@@ -313,6 +319,24 @@ CALLS = [
         lambda: C(TAGGER).fit(np.ones((4, 20, 2)), np.zeros((20, 4))),
         DataError,
         "X has 4 rows, y has 20. The rows seem to be on axis 1. Pass numpy.moveaxis(X, 1, 0).",
+    ),
+    # single rows for a file with an input per column
+    *(
+        (lambda row=row: R(COLUMNS, max_iter=0).fit(HOUSES, np.arange(20.0)).predict(row), DataError, said)
+        for row, said in [
+            (
+                {"age": 35.0, "rooms": 2},
+                "X has a single value for each input, such as 35.0 for 'age'. For a single row, pass {name: [value] for ",
+            ),
+            (
+                HOUSES.iloc[0],
+                "got an array of shape (2,). A row of a frame is frame.iloc[[0]], with two pairs of brackets.",
+            ),
+            (
+                [[35.0, 2.0]],
+                "If each row has a value per input, in this order, use pandas.DataFrame(X, columns=['age', 'r",
+            ),
+        ]
     ),
     # names of files
     *(
@@ -879,3 +903,13 @@ def test_scores_of_one_position_per_row_are_trained_as_the_message_says():
 def test_an_input_of_token_types_is_fixed_as_the_message_says():
     model = C(of_tokens_and("token_type_ids"), inputs={"token_type_ids": 0}, max_iter=1)
     assert model.fit(TOKENS, KINDS).predict(TOKENS).shape == (20,)
+
+
+def test_a_single_row_of_a_file_with_an_input_per_column_as_the_messages_say():
+    X, model = {"age": 35.0, "rooms": 2.0}, R(COLUMNS, max_iter=0).fit(HOUSES, VALUES)
+    for row in (
+        {name: [value] for name, value in X.items()},
+        pd.DataFrame([[35.0, 2.0]], columns=["age", "rooms"]),
+        pd.DataFrame([X] * 2).iloc[[0]],
+    ):
+        assert model.predict(row).tolist() == [39.0]

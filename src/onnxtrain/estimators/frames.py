@@ -260,6 +260,11 @@ class InputForm:
                     f"X[{name!r}] must be an array with one entry per row, got a {type(X[name]).__name__}, which can "
                     f"be read only once. Pass list(X[{name!r}])."
                 )
+            if not column.ndim and all(np.ndim(X[name]) == 0 for name in self.shapes):
+                raise DataError(
+                    f"X has a single value for each input, such as {X[name]!r:.40} for {name!r}. For a single row, "
+                    "pass {name: [value] for name, value in X.items()}."
+                )
             if not column.ndim:
                 raise DataError(
                     f"X[{name!r}] must be an array with one entry per row, got the scalar {X[name]!r}. To use it for "
@@ -536,7 +541,13 @@ def _check_names_given(inputs: Collection[str], X: Any) -> None:
             remedy = (
                 f"If it has a column per input, in this order, use pandas.DataFrame(X, columns={list(inputs)!r:.200})."
             )
-        if shape is None and len(X) == len(inputs):
+        if hasattr(X, "iloc") and len(shape or ()) == 1:
+            remedy = "A row of a frame is frame.iloc[[0]], with two pairs of brackets."
+        if shape is None and all(isinstance(row, (list, tuple)) and len(row) == len(inputs) for row in X):
+            remedy = (
+                f"If each row has a value per input, in this order, use pandas.DataFrame(X, columns={list(inputs)!r})."
+            )
+        elif shape is None and len(X) == len(inputs):
             remedy = f"If it has an array per input, use dict(zip({list(inputs)!r}, X))."
         raise DataError(
             f"The model has several inputs: {', '.join(inputs)}. Pass X as a dictionary or a DataFrame with these "
