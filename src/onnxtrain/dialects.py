@@ -52,6 +52,12 @@ _OF_PART = {
 #: The call in the code that leaves out rows.
 _LEAVES_OUT = r"\bfit(?=\(X(\[known\]|\.filter\(known\)))"
 
+#: The tests of targets for values and for gaps, which have one result per row only for a single column of targets.
+_KNOWN, _MISSING = (
+    r"(known = (?:numpy\.isfinite|pandas\.notna))(\(y(?:_val)?\))",
+    r"(known = ~pandas\.isna)(\(y(?:_val)?\))",
+)
+
 #: A count of one before a noun in the plural; checks of scikit-learn expect its own "X has 1 features".
 _ONE = r"(?<![\w.,])1 (class|column|row|value)(s|es)\b"
 
@@ -71,6 +77,9 @@ def for_call(message: str, method: str, X: object, y: object = None) -> str:
     if method not in ("fit", "partial_fit", "score", "losses", "gradient"):  # which take rows alone
         message = message.replace("fit(X[known], y[known])", "fit(X[known])")
     message = re.sub(_ONE, r"1 \1", re.sub(_LEAVES_OUT, method, for_table(message, X)))
+    if len(getattr(y, "shape", ())) == 2 or (isinstance(y, (list, tuple)) and y and isinstance(y[0], (list, tuple))):
+        message = re.sub(_KNOWN, r"\1\2.all(axis=1)", message)
+        message = re.sub(_MISSING, r"\1\2.any(axis=1)", message)
     for name in [name for name, values in (("X", X), ("y", y)) if isinstance(values, (list, tuple))]:
         message = re.sub(rf"(?<!\w)(?<!\.){name}{_OF_ARRAY}", f"numpy.asarray({name})", message)
     return message
@@ -87,7 +96,7 @@ def for_validation(message: str) -> str:
     message = message.replace("X[model.feature_names_in_]", "X_val[X.columns]").replace("X.reindex(", "X_val.reindex(")
     message = message.replace("model.feature_names_in_", "X.columns")
     message = re.sub(r"^sample_weight\.shape", "sample_weight_val.shape", message)
-    message = message.replace("Pass one weight per row of X.", "Pass one weight per row of X_val.")
+    message = message.replace("Pass one weight per row of X", "Pass one weight per row of X_val")
     message = re.sub(r"(known = [^,]*\b)y\b", r"\1y_val", message)
     return re.sub(rf"{_LEAVES_OUT}\(X(\S+), y(\S+)\)", r"fit(X, y, X_val=X_val\2, y_val=y_val\3)", message)
 

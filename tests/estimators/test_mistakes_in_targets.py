@@ -1,5 +1,7 @@
 """Wrong targets and weights of scikit-learn pipelines: the message names them, not the rows, and says what to do."""
 
+import re
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -13,6 +15,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import _NotAnArray
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain.errors import DataError
 
 X = pd.DataFrame(np.random.default_rng(0).normal(size=(60, 3)), columns=["a", "b", "c"])
 VALUES = 2 * X.a + 1
@@ -86,3 +89,31 @@ def test_rows_with_an_infinite_target_are_left_out_as_the_message_says():
     known = np.isfinite(y)
     model = line().fit(ROWS[known], y[known])
     np.testing.assert_allclose(model.predict(ROWS), 0, atol=1e-3)
+
+
+SEVERAL = np.c_[LABELS, X.a > 0, X.b > 0].astype(float)
+GAPS = np.where(np.arange(60)[:, None] % 7 == [0, 1, 9], np.nan, SEVERAL)
+UNKNOWN = np.where(np.isnan(GAPS), -1, GAPS).astype(int)
+
+
+@pytest.mark.parametrize("make", [np.asarray, pd.DataFrame, np.ndarray.tolist])
+@pytest.mark.parametrize("model", [OrtGradientClassifier, OrtGradientRegressor])
+def test_rows_with_a_gap_in_one_of_several_targets_are_left_out_as_the_message_says(make, model):
+    y = make(GAPS)
+    code = "known = numpy.isfinite(y).all(axis=1), fit(X[known], "
+    with pytest.raises(DataError, match=re.escape(code)):
+        model(max_iter=1).fit(ROWS, y)
+    known = np.isfinite(y).all(axis=1)
+    assert model(max_iter=1).fit(ROWS[known], np.asarray(y)[known]).predict(ROWS).shape == (60, 3)
+    with pytest.raises(
+        DataError, match=re.escape("known = numpy.isfinite(y_val).all(axis=1), fit(X, y, X_val=X_val[kn")
+    ):
+        model(max_iter=1).fit(ROWS, SEVERAL, X_val=ROWS, y_val=GAPS)
+
+
+def test_several_labels_with_minus_one_as_the_message_says():
+    with pytest.raises(DataError, match=re.escape("known = (y >= 0).all(axis=1), fit(X[known], y[known]).")):
+        OrtGradientClassifier(max_iter=1).fit(ROWS, UNKNOWN)
+    known = (UNKNOWN >= 0).all(axis=1)
+    for rows, y in [(ROWS, (UNKNOWN == 1).astype(int)), (ROWS[known], UNKNOWN[known])]:
+        assert OrtGradientClassifier(max_iter=1).fit(rows, y).predict(ROWS).shape == (60, 3)
