@@ -157,6 +157,7 @@ OF_THREE = onnx_model(
     "float[2, 5] W = {1, 2, 3, 4, 5, 6, 7, 8, 9, 0}> { g = Gather(E, ids) Y = MatMul(g, W) }"
 )
 
+TAGS = [["O", "B", "I", -100]] * 20
 #: A file with an input per column.
 COLUMNS = onnx_model(
     "(float[n, 1] age, float[n, 1] rooms) => (float[n, 1] Y) <float[1, 1] V = {1}, float[1, 1] W = {2}>"
@@ -564,6 +565,14 @@ CALLS = [
         DataError,
         "but a row of y has shape (2,). For the next token as label, the last position has none: numpy.pad(y, [(0, 0),",
     ),
+    *(
+        (
+            lambda y=y: C(TAGGER).fit(np.ones((20, 4, 2)), y),
+            DataError,
+            "y has the string '-100' among its labels, but ignore_index=-100 is a number; numpy makes strings of a list of ",
+        )
+        for y in (TAGS, np.array(TAGS))
+    ),
     # weights by the names of PEFT and of regular expressions
     *(
         (lambda wanted=wanted: C(DEEP, weights_to_train=wanted).fit(IDS[:, :2], KINDS % 2), WeightError, said)
@@ -913,3 +922,9 @@ def test_a_single_row_of_a_file_with_an_input_per_column_as_the_messages_say():
         pd.DataFrame([X] * 2).iloc[[0]],
     ):
         assert model.predict(row).tolist() == [39.0]
+
+
+def test_tags_beside_a_number_to_ignore_as_the_message_says():
+    rows = np.ones((20, 4, 2))
+    for y, ignored in [(TAGS, "-100"), (np.array(TAGS, object), -100)]:
+        assert C(TAGGER, ignore_index=ignored, max_iter=1).fit(rows, y).classes_.tolist() == ["B", "I", "O"]

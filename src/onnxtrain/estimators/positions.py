@@ -172,6 +172,11 @@ def check_positions(y: ArrayLike, ignore_index: int | str | None) -> np.ndarray:
             f"ignore_index={ignore_index!r} is a string, but the labels in y are numbers of type {labels.dtype}. Pass "
             "a number, such as ignore_index=-100."
         )
+    if labels.dtype.kind == "U" and not isinstance(ignore_index, str) and np.any(labels == str(ignore_index)):
+        raise DataError(
+            f"y has the string {str(ignore_index)!r} among its labels, but ignore_index={ignore_index!r} is a number; numpy makes "
+            f"strings of a list of both. Set ignore_index={str(ignore_index)!r}."
+        )
     counted = labels[counts(labels, ignore_index)]
     if not counted.size:
         raise DataError(f"All labels in y equal ignore_index={ignore_index!r}, so nothing is left to train on.")
