@@ -46,7 +46,7 @@ _OF_PART = {
     "Call fit(X, y)": "(X, y)",
     "Pass numpy.asarray(y).astype(float)": "y.astype(float)",
     "Pass X[model.feature_names_in_], which has the columns in that order": "X[columns], with one list of columns for "
-    "all parts",
+    "all parts; from_parquet takes it as columns=",
 }
 
 #: The call in the code that leaves out rows.

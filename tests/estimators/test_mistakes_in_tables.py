@@ -25,7 +25,7 @@ from sklearn.utils.fixes import parse_version
 
 from onnxtrain import Inputs, OrtGradientClassifier, OrtGradientRegressor, load, save
 from onnxtrain.errors import ArgumentTypeError, ConversionError, DataError, ExportError
-from onnxtrain.rows import from_zarr
+from onnxtrain.rows import from_parquet, from_zarr
 
 NAMES_OF_POLARS = pytest.mark.skipif(
     parse_version(sklearn.__version__) < parse_version("1.7"), reason="its columns of polars have no names"
@@ -548,3 +548,27 @@ def test_nullable_booleans_and_numbers_for_dates_in_predict():
         (ArgumentTypeError, DataError), match="fit had dates. Pass dates, for example pandas.to_datetime"
     ):
         model.predict(dated.assign(when=np.arange(60)))
+
+
+def test_parquet_files_are_read_in_parts_as_the_messages_say(tmp_path):
+    pq = pytest.importorskip("pyarrow.parquet")
+    frame = pd.DataFrame(np.random.default_rng(0).normal(size=(40, 3)), columns=["a", "b", "c"]).assign(y=[0, 1] * 20)
+    whole, unlabeled, moved = (tmp_path / name for name in ("rows", "new", "moved"))
+    for path, rows in [(whole, frame), (unlabeled, frame.drop(columns="y")), (moved, frame[["c", "y", "a", "b"]])]:
+        rows.to_parquet(path, index=False)
+    with pytest.raises(
+        DataError, match=r"fit\(onnxtrain.rows.from_parquet\(path, label=...\)\), because X is a ParquetF"
+    ):
+        OrtGradientClassifier().fit(pq.ParquetFile(whole))
+    with pytest.raises(
+        DataError, match=r"X is a ParquetFile of pyarrow. Pass onnxtrain.rows.from_parquet\(path, label="
+    ):
+        OrtGradientClassifier().fit(pq.ParquetFile(whole), frame.y)
+    tuned = OrtGradientClassifier(max_iter=2, random_state=0).fit(from_parquet(whole, label="y"))
+    with pytest.raises(DataError, match="For rows without labels, as predict takes them, leave out label="):
+        tuned.predict(from_parquet(unlabeled, label="y"))
+    np.testing.assert_array_equal(tuned.predict(from_parquet(unlabeled)), tuned.predict(from_parquet(whole, label="y")))
+    again = OrtGradientClassifier(max_iter=2, random_state=0)
+    with pytest.raises(DataError, match="with one list of columns for all parts; from_parquet takes it as columns="):
+        again.fit(from_parquet(whole, label="y"), X_val=from_parquet(moved, label="y"))
+    again.fit(from_parquet(whole, label="y"), X_val=from_parquet(moved, label="y", columns=["a", "b", "c"]))

@@ -529,6 +529,8 @@ def _call_for(X: object, method: str) -> str:
         return f"{call}. X is a {type(X).__name__} of {library}. Pass the arrays of which it was made"
     if isinstance(X, (str, os.PathLike)):
         return f"{call}. Read {os.fspath(X)!r:.80} first, for example with pandas.read_csv"
+    if type(X).__module__.startswith("pyarrow.parquet"):
+        return f"{method}(onnxtrain.rows.from_parquet(path, label=...)), because X is a {type(X).__name__}"
     if isinstance(X, Mapping) and {"data", "target"} <= set(X):
         return f"{method}(X['data'], X['target']), because X is a {type(X).__name__} with both"
     inside = [name for name in ("labels", "label", "y", "target") if isinstance(X, Mapping) and name in X]

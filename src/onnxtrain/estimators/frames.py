@@ -448,12 +448,18 @@ def check_kind(estimator: Estimator, X: object) -> None:
             f"X must be an array or a frame, got a {type(X).__name__} of {library}. Pass the arrays of which it was "
             "made: fit(X, y), predict(X)."
         )
+    if type(X).__module__.startswith("pyarrow.parquet"):
+        raise DataError(f"X is a {type(X).__name__} of pyarrow. {_FOR_PARQUET}")
     if not any(hasattr(X, name) for name in ("__array__", "__getitem__", "__dataframe__", "__dlpack__", "shape")):
         remedy = f"For a single row with one feature, pass [[{X!r}]]." if isinstance(X, Number) else ""
         raise DataError(
             f"X must be an array or a frame, got {type(X).__name__}, whose rows cannot be indexed. "
             f"{remedy or 'Pass a list, an array or a frame of rows, or each batch to partial_fit.'}"
         )
+
+
+#: The remedy for an open parquet file.
+_FOR_PARQUET = "Pass onnxtrain.rows.from_parquet(path, label=...) without y; predict takes it without label."
 
 
 def comes_by_name(X: ArrayLike) -> bool:

@@ -123,8 +123,8 @@ def _check_indicator(y: np.ndarray) -> np.ndarray:
     if np.isin(values, (-1, 0, 1)).all() and values[0] == -1:
         raise DataError(
             f"y has {y.shape[1]} columns with the values {', '.join(map(str, values))}, but several labels are columns "
-            "of 0 and 1. If -1 is a label that is absent, pass (y == 1).astype(int). If it marks labels that are not known, "
-            "leave these rows out: known = (y >= 0).all(axis=1), fit(X[known], y[known])."
+            "of 0 and 1. If -1 is a label that is absent, pass (y == 1).astype(int). If it marks labels that are not "
+            "known, leave these rows out: known = (y >= 0).all(axis=1), fit(X[known], y[known])."
         )
     if not np.isin(values, (0, 1)).all():
         raise DataError(

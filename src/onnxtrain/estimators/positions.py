@@ -174,8 +174,8 @@ def check_positions(y: ArrayLike, ignore_index: int | str | None) -> np.ndarray:
         )
     if labels.dtype.kind == "U" and not isinstance(ignore_index, str) and np.any(labels == str(ignore_index)):
         raise DataError(
-            f"y has the string {str(ignore_index)!r} among its labels, but ignore_index={ignore_index!r} is a number; numpy makes "
-            f"strings of a list of both. Set ignore_index={str(ignore_index)!r}."
+            f"y has the string {str(ignore_index)!r} among its labels, but ignore_index={ignore_index!r} is a number; "
+            f"numpy makes strings of a list of both. Set ignore_index={str(ignore_index)!r}."
         )
     counted = labels[counts(labels, ignore_index)]
     if not counted.size:

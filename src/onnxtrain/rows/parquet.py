@@ -222,7 +222,8 @@ def _check_columns(dataset: Any, labels: Sequence[str], weight: str | None, chos
         if name not in schema.names:
             parts = [part.strip() for part in str(name).split(",")]
             several = f"Pass them as a list: {parts}. " if len(parts) > 1 and set(parts) <= set(schema.names) else ""
-            raise DataError(f"The rows have no column {name!r}. {several}{did_you_mean(name, schema.names)}")
+            unlabeled = " For rows without labels, as predict takes them, leave out label=." if name in labels else ""
+            raise DataError(f"The rows have no column {name!r}. {several}{did_you_mean(name, schema.names)}{unlabeled}")
     if not chosen:
         raise DataError(f"The rows have no features. Their only columns are {', '.join(schema.names)}.")
     for argument, names in (("columns", chosen), ("label", labels)):
