@@ -330,16 +330,35 @@ def few_bits(bits, *, zeros):
     return [real(3, 20), packed, scales.ravel(), *([packed_zero.ravel()] if zeros else [])], w
 
 
-@pytest.mark.parametrize("zeros", [False, True], ids=["symmetric", "zero points"])
-@pytest.mark.parametrize("bits", [4, pytest.param(8, marks=NEWER)])
-def test_weights_of_few_bits(bits, zeros):
-    operands, w = few_bits(bits, zeros=zeros)
+def of_few_bits(operands, bits):
+    """Return a model with a product by a matrix of few bits, and the rows."""
     model, feeds = model_of("MatMulNBits", operands, {"K": 20, "N": 6, "bits": bits, "block_size": 16}, 1)
     held = [name for name in feeds if name != "x0"]
     model.graph.initializer.extend(onnx.numpy_helper.from_array(feeds.pop(name), name) for name in held)
     kept = [value for value in model.graph.input if value.name == "x0"]
     del model.graph.input[:]
     model.graph.input.extend(kept)
+    return model, feeds
+
+
+def test_weights_of_few_bits_are_said_not_to_be_trained():
+    model, feeds = of_few_bits(few_bits(4, zeros=False)[0], 4)
+    (y,), name = run(model, feeds), model.graph.output[0].name
+    model.graph.initializer.append(onnx.numpy_helper.from_array(real(6), "shift"))
+    model.graph.node.append(helper.make_node("Add", [name, "shift"], ["shifted"]))
+    model.graph.output[0].name = "shifted"
+    with pytest.warns(
+        UserWarning, match=r"The model has quantized weights: 1 \(x1_dequantized\). Integers have no deriv"
+    ):
+        ours = OrtGradientRegressor(model, max_iter=1).fit(feeds["x0"], y)
+    assert list(ours.weights_) == ["shift"]
+
+
+@pytest.mark.parametrize("zeros", [False, True], ids=["symmetric", "zero points"])
+@pytest.mark.parametrize("bits", [4, pytest.param(8, marks=NEWER)])
+def test_weights_of_few_bits(bits, zeros):
+    operands, w = few_bits(bits, zeros=zeros)
+    model, feeds = of_few_bits(operands, bits)
     spelled = save(load(model))
     (found,), (expected,) = run(spelled, feeds), run(model, feeds)
     assert_allclose(found, feeds["x0"] @ w, rtol=1e-5, atol=1e-5)

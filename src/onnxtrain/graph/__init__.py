@@ -7,6 +7,7 @@ a private copy at a known opset, :class:`Builder` adds nodes to it, and :func:`s
 from onnxtrain.errors import as_model_error
 from onnxtrain.graph.build import (
     BUFFER,
+    OF_FEW_BITS,
     Builder,
     Op,
     builder,
@@ -104,6 +105,7 @@ __all__ = [
     "BUFFER",
     "FLOATS",
     "IR_VERSION",
+    "OF_FEW_BITS",
     "OPSET",
     "PRODUCTS",
     "PROTO_LIMIT",

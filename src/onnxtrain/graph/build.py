@@ -37,6 +37,9 @@ _CONSTANT = "onnxtrain.taken_for_constant"
 #: The mark of an initializer that is not a parameter; it is written into a model.
 BUFFER = "onnxtrain.buffer"
 
+#: The value of this key for a matrix of few bits, which is stored as integers.
+OF_FEW_BITS = "quantized"
+
 
 class Op(Protocol):
     """The ``op`` of a builder: each operator is a method that appends a node and returns its outputs.

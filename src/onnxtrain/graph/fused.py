@@ -17,7 +17,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from onnxtrain.graph.build import BUFFER, Op, builder, inner_builder, tensor
+from onnxtrain.graph.build import BUFFER, OF_FEW_BITS, Op, builder, inner_builder, tensor
 from onnxtrain.graph.query import (
     attribute,
     attributes,
@@ -484,7 +484,7 @@ def matmul_of_few_bits(op, node):
         return None
     w = _dequantized(q, s, z, bits)[:, : attribute(node, "K")]
     matrix = op.initializer(ir.tensor(np.ascontiguousarray(w.T).astype(scales.dtype.numpy())), f"{b.name}_dequantized")
-    matrix.metadata_props[BUFFER] = "1"
+    matrix.metadata_props[BUFFER] = OF_FEW_BITS
     return _sum(op, op.MatMul(a, matrix), bias)
 
 

@@ -173,7 +173,10 @@ def trainable(model: ir.Model, *outputs: ir.Value) -> list[ir.Value]:
 
 
 def quantized_weights(onx: onnx.ModelProto) -> list[str]:
-    """Return the names of initializers that hold weights as integers, used directly, after shape changes or scaled."""
+    """Return the names of initializers that hold weights as integers, used directly, after shape changes or scaled.
+
+    A matrix of MatMulNBits is such a weight, although its values are already scaled here.
+    """
     producers = {y: node for node in onx.graph.node for y in node.output}
     initializers = {i.name: i for i in onx.graph.initializer}
     reached: set[str] = set()
@@ -184,8 +187,10 @@ def quantized_weights(onx: onnx.ModelProto) -> list[str]:
             found = _sources_of(name, producers, _CARRIERS | _SCALING)
             if found <= initializers.keys():
                 reached |= {x for x in found if _is_integer_matrix(initializers[x])}
-    # floating-point weights are trained as they are
-    return [name for name, i in initializers.items() if name in reached and i.data_type not in graph.FLOATS]
+    few = {v.name for v in onx.graph.value_info for p in v.metadata_props if p.value == graph.OF_FEW_BITS}
+    # other floating-point weights are trained as they are
+    integers = {name for name, i in initializers.items() if i.data_type not in graph.FLOATS}
+    return [name for name in initializers if name in few | (reached & integers)]
 
 
 def _sources_of(name: str, producers: Mapping[str, onnx.NodeProto], through: Container[str]) -> set[str]:
