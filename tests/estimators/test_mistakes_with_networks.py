@@ -158,6 +158,12 @@ OF_THREE = onnx_model(
 )
 
 TAGS = [["O", "B", "I", -100]] * 20
+#: A network whose weight has the name that torch.onnx.export(dynamo=False) gives it.
+RENAMED = onnx_model(
+    "(float[n, 2] X) => (float[n, 2] Y) <float[2, 2] W = {1, 2, 3, 4}, float[2] b = {0, 1}> { z = MatMul(X, W) Y = Add(z, b) }"
+)
+RENAMED.graph.initializer[0].name = RENAMED.graph.node[0].input[1] = "onnx::MatMul_12"
+RENAMED.graph.initializer[1].name = RENAMED.graph.node[1].input[1] = "fc.bias"
 #: A file with an input per column.
 COLUMNS = onnx_model(
     "(float[n, 1] age, float[n, 1] rooms) => (float[n, 1] Y) <float[1, 1] V = {1}, float[1, 1] W = {2}>"
@@ -572,6 +578,12 @@ CALLS = [
             "y has the string '-100' among its labels, but ignore_index=-100 is a number; numpy makes strings of a list of ",
         )
         for y in (TAGS, np.array(TAGS))
+    ),
+    (
+        lambda: C(RENAMED, weights_to_train=["fc.weight", "fc.bias"]).fit(IDS[:, :2], KINDS % 2),
+        WeightError,
+        "gives some weights names of its own, such as 'onnx::MatMul_12'. With dynamo=True and optimize=False, the file has "
+        "the names of the module. Known: fc, fc.bias, onnx::MatMul_12.",
     ),
     # weights by the names of PEFT and of regular expressions
     *(

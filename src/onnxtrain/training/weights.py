@@ -157,5 +157,11 @@ def _fitting(names: Sequence[str], word: str, what: str) -> list[str]:
         if WEIGHT in names:
             meant += "The new head replaced the last layer: for its weights, set weights_to_train='head'. "
             hint = hint[hint.index("Known") :]
+        elif not meant and (own := next((name for name in names if name.startswith("onnx::")), None)):
+            meant = (
+                f"torch.onnx.export(..., dynamo=False) gives some weights names of its own, such as {own!r}. With "
+                "dynamo=True and optimize=False, the file has the names of the module. "
+            )
+            hint = hint[hint.index("Known") :]
         raise WeightError(f"{plain!r} is neither a {what} nor a step with one. {meant}{hint}")
     return found
