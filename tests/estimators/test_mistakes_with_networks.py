@@ -585,6 +585,14 @@ CALLS = [
         "gives some weights names of its own, such as 'onnx::MatMul_12'. With dynamo=True and optimize=False, the file has "
         "the names of the module. Known: fc, fc.bias, onnx::MatMul_12.",
     ),
+    (
+        lambda: C(READER, pad={"input_ids": None}).fit(
+            {"input_ids": [[1], [1, 2]], "attention_mask": [[1], [1, 1]]}, [0, 1]
+        ),
+        ParameterError,
+        "got {'input_ids': None}. tokenizer.pad_token_id is None if a tokenizer has no padding token, as that of GPT-2. Pass "
+        "tokenizer.eos_token_id; the attention mask hides it.",
+    ),
     # weights by the names of PEFT and of regular expressions
     *(
         (lambda wanted=wanted: C(DEEP, weights_to_train=wanted).fit(IDS[:, :2], KINDS % 2), WeightError, said)

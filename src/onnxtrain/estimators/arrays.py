@@ -117,6 +117,11 @@ def as_padding(pad: Mapping[str, float] | None, types: Mapping[str, str]) -> dic
             raise ParameterError(f"pad contains {name!r}, an input of strings, but rows are padded with a number.")
         if not isinstance(fill, Real):
             remedy = unquoted(fill) or " For the token of a tokenizer, pass its id, tokenizer.pad_token_id."
+            if fill is None:
+                remedy = (
+                    " tokenizer.pad_token_id is None if a tokenizer has no padding token, as that of GPT-2. Pass "
+                    "tokenizer.eos_token_id; the attention mask hides it."
+                )
             raise ParameterError(f"The values of pad must be numbers, got {{{name!r}: {fill!r}}}.{remedy}")
         if name in ATTENTION_MASKS and fill:
             raise ParameterError(
