@@ -593,6 +593,19 @@ CALLS = [
         "got {'input_ids': None}. tokenizer.pad_token_id is None if a tokenizer has no padding token, as that of GPT-2. Pass "
         "tokenizer.eos_token_id; the attention mask hides it.",
     ),
+    *(
+        (
+            lambda model=model: model.fit(IMAGES, [{"boxes": np.ones((2, 4)), "labels": [0, 1]}] * 20),
+            DataError,
+            "Pass an array with the targets of one key, such as numpy.array([row['boxes'] for row in y]), which have the sam",
+        )
+        for model in (R(SEGMENTS), C(SEGMENTS), R(PIXELS))
+    ),
+    (
+        lambda: R(LINE, output=["Y", "Z"]).fit(IDS[:, :2], VALUES),
+        ParameterError,
+        "A fit trains one output; a Concat in th",
+    ),
     # weights by the names of PEFT and of regular expressions
     *(
         (lambda wanted=wanted: C(DEEP, weights_to_train=wanted).fit(IDS[:, :2], KINDS % 2), WeightError, said)

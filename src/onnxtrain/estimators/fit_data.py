@@ -566,6 +566,11 @@ def check_labelled(estimator: OrtGradientEstimator, X: Any, y: ArrayLike | None,
             f"This {name} estimator requires y to be passed, but the target y is None: {_call_for(X, method)}."
             f"{_of_autoencoder(estimator, X)}"
         )
+    if isinstance(y, (list, tuple)) and y and isinstance(y[0], Mapping):
+        raise DataError(
+            "y is a list of dictionaries, one per row. Pass an array with the targets of one key, such as "
+            f"numpy.array([row[{next(iter(y[0]), 'label')!r}] for row in y]), which have the same shape in all rows."
+        )
     if estimator._classifies:
         check_one_type(y)
     if type(y).__module__.startswith("pandas.") and not hasattr(y, "__array__"):  # a GroupBy or a Rolling
