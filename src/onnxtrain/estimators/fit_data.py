@@ -42,6 +42,7 @@ from onnxtrain.estimators.validation import (
     check_known,
     check_one_type,
     check_sample_weight,
+    warn_of_new_map,
     warn_of_other_order,
 )
 from onnxtrain.rows.lazy import in_memory, is_plain
@@ -496,6 +497,7 @@ def check_first_rows(
     form: InputForm | None = None,
 ) -> Rows:
     """Check the first rows of a fit; their form is that of a table unless `form` is given."""
+    warn_of_new_map(X)
     if form is None:
         form = InputForm.of(X, estimator.estimator, floats_of(estimator.dtype))
     names = getattr(estimator.estimator, "feature_names_in_", None)

@@ -138,6 +138,15 @@ def _check_no_durations(y: Any) -> None:
         )
 
 
+def warn_of_new_map(X: Any) -> None:
+    """Warn of a memory map in the mode that empties an existing file."""
+    if isinstance(X, np.memmap) and X.mode == "w+" and X.dtype.kind in "biuf" and X.size and not X.any():
+        warn(
+            "X is a memory map of zeros. mode='w+' of numpy.memmap writes a new file, also over one with values. Write "
+            "the file again, and read it with mode='r'."
+        )
+
+
 def check_even(y: Any) -> None:
     """Raise a DataError for targets with one result per row that are sets or ragged lists."""
     column = isinstance(y, (list, tuple)) or (hasattr(y, "dtype") and getattr(y, "ndim", 0) == 1)
