@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from contextlib import nullcontext
 
 import numpy as np
 import onnx.parser
@@ -26,6 +27,7 @@ from sklearn.model_selection import (
     cross_val_score,
     cross_validate,
     learning_curve,
+    train_test_split,
 )
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import make_pipeline
@@ -34,7 +36,7 @@ from sklearn.preprocessing import LabelEncoder, OneHotEncoder, StandardScaler
 from onnxtrain import LoRA, add_loss_output, average_states, gradient_rule, load, with_new_head
 from onnxtrain import OrtGradientClassifier as C
 from onnxtrain import OrtGradientRegressor as R
-from onnxtrain.errors import ArgumentTypeError, DataError, LossError, ModelError, ParameterError
+from onnxtrain.errors import ArgumentTypeError, DataError, DeviceError, LossError, ModelError, ParameterError
 
 X, y = load_diabetes(return_X_y=True)
 IRIS, SPECIES = load_iris(return_X_y=True)
@@ -260,6 +262,13 @@ def of_ones(op, y_true, y_pred):
             "The column 'zip' contained texts in fit, but has dtype int64. Pass X.astype({'zip': str}).",
         ),
         (lambda: with_new_head(LINE, SPECIES), ParameterError, "Pass the number of classes, len(numpy.unique(y))."),
+        (
+            lambda: R(make_pipeline(StandardScaler(), Ridge()), max_iter=1).fit(X, y).embed(X, "standardscaler"),
+            ModelError,
+            "It is a step of the pipeline: use to_sklearn()[:1].transform(X). Known: ",
+        ),
+        (lambda: R(device="GPU").fit(X, y), DeviceError, "Did you mean 'gpu'?"),
+        (lambda: R(device="auto:0").fit(X, y), DeviceError, "Did you mean 'auto'?"),
         (lambda: R(max_iter=1).fit(X, y).embed(X, "?"), ModelError, "The model has no result '?'. Known: "),
     ],
 )
@@ -418,3 +427,25 @@ def test_a_page_is_known_behind_its_empty_lines(tmp_path):
     path.write_text("\n\n\n<!DOCTYPE html>\n<html></html>\n")
     with pytest.raises(ModelError, match="It is a web page .* download the raw file"):
         R(path).fit(X, y)
+
+
+def test_a_memory_map_that_was_emptied_is_warned_of(tmp_path):
+    np.memmap(tmp_path / "X", np.float32, "w+", shape=X.shape)[:] = X
+    emptied = np.memmap(tmp_path / "X", np.float32, "w+", shape=X.shape)
+    with pytest.warns(UserWarning, match="X is a memory map of zeros. mode='w\\+' .* read it with mode='r'"):
+        R(LINE, max_iter=1).fit(emptied, y)
+    emptied[:] = X
+    R(LINE, max_iter=1).fit(emptied, y)  # filterwarnings = error
+    R(LINE, max_iter=1).fit(np.memmap(tmp_path / "X", np.float32, "r", shape=X.shape), y)
+
+
+def test_a_fit_is_resumed_with_the_rows_that_the_message_says(tmp_path):
+    path = tmp_path / "fit.onnx"
+    for seed, fitting in [(0, True), (1, False), (0, True)]:
+        rows, _, target, _ = train_test_split(X, y, random_state=seed)
+        with (
+            nullcontext()
+            if fitting
+            else pytest.raises(DataError, match=r"pass the rows of that fit; train_test_split\(")
+        ):
+            R(Ridge(), max_iter=2, random_state=0).fit(rows, target, checkpoint=path, resume=True)

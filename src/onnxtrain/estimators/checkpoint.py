@@ -119,7 +119,8 @@ class Checkpoint:
         kept = self._kept
         if kept.more["rows"] != self._moments["rows"]:
             raise DataError(
-                f"The checkpoint {os.fspath(self.path)!r} is of other rows or of other sample weights. {_REMEDY} The "
+                f"The checkpoint {os.fspath(self.path)!r} is of other rows or of other sample weights. {_REMEDY} To "
+                "resume, pass the rows of that fit; train_test_split(..., random_state=0) draws the same again. The "
                 "fits of a search or a cross-validation have other rows, so leave checkpoint out there."
             )
         if _shapes(kept.state.weights) != _shapes(model.weights):

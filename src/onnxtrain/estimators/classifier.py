@@ -71,8 +71,9 @@ def _warn_of_nan(scores: np.ndarray) -> None:
     if n_unknown:
         warn(
             f"predict: {n_unknown} of {len(scores)} rows have scores that are NaN, so their class is arbitrary. "
-            "predict_proba(X) shows them. Look for NaN in X, and set outlier_label='most_frequent' of a "
-            "RadiusNeighborsClassifier inside, which raises an error for rows without neighbors in scikit-learn."
+            "predict_proba(X) shows them. Look for NaN in X. If it has none, set outlier_label="
+            "'most_frequent' of a RadiusNeighborsClassifier inside, which raises an error for rows without neighbors "
+            "in scikit-learn."
         )
 
 

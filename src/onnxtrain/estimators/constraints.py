@@ -243,8 +243,8 @@ _INSTEAD = {
     "n_threads": "None uses one thread for a small model, else all that this process may use.",
     "loss_params": "Pass a mapping from names to values: loss_params={'delta': 1.0}.",
     "on_interrupt": "'keep' ends the fit with the weights so far, 'raise' raises KeyboardInterrupt.",
-    "output": "Pass the name or the index of an output of the ONNX model, or None. A fit trains one output; a Concat in "
-    "the model joins several.",
+    "output": "Pass the name or the index of an output of the ONNX model, or None. A fit trains one output; a Concat "
+    "in the model joins several.",
     "output_is": "For logits, set output_is='scores'; for results of Sigmoid or Softmax, 'probabilities'.",
     "pad": "Pass a mapping from input names to the value that fills the end of shorter rows: pad={'input_ids': 0}.",
     "penalty": "Set l1= and l2= for all weights; penalty={'coef': 0.1} penalizes a single weight.",

@@ -326,6 +326,9 @@ class TrainedModel:
                 f"The file has a value {output!r}, but training replaces the operators that compute it, so embed "
                 f"cannot return it. To get it, run the file of get_trained_onnx with this output. {known}"
             )
+        steps = list(getattr(self.source.estimator, "named_steps", ()))
+        if output in steps[:-1]:
+            known = f"It is a step of the pipeline: use to_sklearn()[:{steps.index(output) + 1}].transform(X). {known}"
         return ModelError(f"The model has no result {output!r}. {known}")
 
     def _feature(self, wrt: str) -> str:

@@ -515,8 +515,8 @@ def check_sample_weight(
         )
     if _is_per_class(given, X):
         raise DataError(
-            f"sample_weight.shape == {given.shape}, expected ({len(X)},)! Pass one weight per row of X, or one per "
-            "class as class_weight=dict(zip(numpy.unique(y), weights)) of OrtGradientClassifier."
+            f"sample_weight.shape == {given.shape}, expected ({_shape(X)[0]},)! Pass one weight per row of X, or one "
+            "per class as class_weight=dict(zip(numpy.unique(y), weights)) of OrtGradientClassifier."
         )
     weights = _check_sample_weight(sample_weight, X, dtype=dtype, ensure_non_negative=True, **_ZERO_WEIGHTS)
     if keep:

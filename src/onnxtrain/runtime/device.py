@@ -371,7 +371,7 @@ def _meant(name: object) -> str:
     if isinstance(name, int):
         return f" Did you mean 'cuda:{name}'?"
     spelt = str(name).casefold()
-    return next((f" Did you mean {kind!r}?" for kind in KINDS if kind in spelt), "")
+    return next((f" Did you mean {kind!r}?" for kind in (*KINDS, "gpu", "auto") if kind in spelt), "")
 
 
 def find_device(name: str) -> Device:
