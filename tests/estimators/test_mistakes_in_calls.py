@@ -16,6 +16,7 @@ from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.ensemble import BaggingClassifier, StackingClassifier, VotingClassifier, VotingRegressor
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.model_selection import (
@@ -36,7 +37,15 @@ from sklearn.preprocessing import LabelEncoder, OneHotEncoder, StandardScaler
 from onnxtrain import LoRA, add_loss_output, average_states, gradient_rule, load, with_new_head
 from onnxtrain import OrtGradientClassifier as C
 from onnxtrain import OrtGradientRegressor as R
-from onnxtrain.errors import ArgumentTypeError, DataError, DeviceError, LossError, ModelError, ParameterError
+from onnxtrain.errors import (
+    ArgumentTypeError,
+    DataError,
+    DeviceError,
+    ExportError,
+    LossError,
+    ModelError,
+    ParameterError,
+)
 
 X, y = load_diabetes(return_X_y=True)
 IRIS, SPECIES = load_iris(return_X_y=True)
@@ -46,6 +55,7 @@ ONE_BY_ONE = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
 LINE = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
     g (float[n, 10] X) => (float[n, 1] Y) <float[10, 1] W = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1}> { Y = MatMul(X, W) }""")
 RECORDS = np.array([tuple(row) for row in X], dtype=[(f"x{i}", float) for i in range(10)])
+WORDS, SPLIT = ["good day", "bad day"] * 10, make_pipeline(TfidfVectorizer(), LogisticRegression())
 SOME = RECORDS[["x0", "x2", "x3"]]  # as of numpy.genfromtxt(names=True), without the target
 
 
@@ -267,6 +277,11 @@ def of_ones(op, y_true, y_pred):
             ModelError,
             "It is a step of the pipeline: use to_sklearn()[:1].transform(X). Known: ",
         ),
+        (
+            lambda: C(SPLIT, max_iter=1).fit(WORDS, [0, 1] * 10).export_training_step("step"),
+            ExportError,
+            "For a training step, fit an estimator of that model on these rows, as a dense array.",
+        ),
         (lambda: R(device="GPU").fit(X, y), DeviceError, "Did you mean 'gpu'?"),
         (lambda: R(device="auto:0").fit(X, y), DeviceError, "Did you mean 'auto'?"),
         (lambda: R(max_iter=1).fit(X, y).embed(X, "?"), ModelError, "The model has no result '?'. Known: "),
@@ -449,3 +464,10 @@ def test_a_fit_is_resumed_with_the_rows_that_the_message_says(tmp_path):
             else pytest.raises(DataError, match=r"pass the rows of that fit; train_test_split\(")
         ):
             R(Ridge(), max_iter=2, random_state=0).fit(rows, target, checkpoint=path, resume=True)
+
+
+def test_the_training_step_of_a_split_pipeline_as_the_message_says(tmp_path):
+    split = C(SPLIT, max_iter=1).fit(WORDS, [0, 1] * 10)
+    rows = split.front_.transform(WORDS).toarray()
+    C(split.get_trained_onnx(part="tail"), max_iter=0).fit(rows, [0, 1] * 10).export_training_step(tmp_path)
+    assert (tmp_path / "step.onnx").exists()

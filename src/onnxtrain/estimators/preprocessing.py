@@ -195,7 +195,8 @@ class PreprocessedForm(InputForm):
         raise ExportError(
             f"The graph contains only the trained part. scikit-learn runs {self._in_front}, which ONNX does not run "
             f"identically{why}. get_trained_onnx(part='tail') returns the model of the trained part, which takes the "
-            f"rows from front_.transform(X).{back}"
+            f"rows from front_.transform(X).{back} For a training step, fit an estimator of that model on these "
+            "rows, as a dense array."
         )
 
 
