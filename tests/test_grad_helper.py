@@ -467,3 +467,15 @@ def test_an_input_declared_as_a_scalar_takes_no_array():
 def test_an_input_declared_as_a_scalar_that_is_only_reshaped_takes_any_array():
     onx = parse_model(SCALAR.format("s = Constant <value_ints = [-1, 3]> () V = Reshape(X, s)"))
     assert check_gradient(onx, {"X": np.arange(12.0)}).keys() == {"X", "W"}
+
+
+def test_a_product_of_quantized_rows_has_no_gradient_of_zeros():
+    """The format QOperator of onnxruntime's quantization."""
+    onx = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 17]>
+        quantized (float[N,2] X) => (float[N,2] Y) <int8[2,2] W = {1, 2, 3, 4}, float s = {0.5}, int8 z = {0}>
+        { q = QuantizeLinear(X, s, z)  p = QLinearMatMul(q, s, z, W, s, z, s, z)  Y = DequantizeLinear(p, s, z) }""")
+    with pytest.raises(
+        GradientError, match="QLinearMatMul .* has no gradient rule, but lies between the trained values"
+    ):
+        onnx_derivative(onx)

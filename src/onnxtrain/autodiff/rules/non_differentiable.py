@@ -7,8 +7,8 @@ from onnxtrain.autodiff.registry import no_gradient
 # Piecewise constant.
 no_gradient("Sign", "Floor", "Ceil", "Round")
 
-# The outputs are integers of products.
-no_gradient("ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul")
+# The outputs are integers of products. QLinearConv and QLinearMatMul round real products: they are not declared.
+no_gradient("ConvInteger", "MatMulInteger")
 
 # The outputs are booleans or indices.
 no_gradient("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "IsInf", "IsNaN")
