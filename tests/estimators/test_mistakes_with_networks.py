@@ -921,6 +921,15 @@ def test_a_squeeze_without_axes_keeps_the_axis_of_a_single_row(nodes, with_axes)
     np.testing.assert_array_equal(squeezed.predict_proba(rows[:1]), expected.predict_proba(rows[:1]))
 
 
+def test_a_squeeze_of_two_open_axes_stays():
+    """The second may always have the length 1, as in files whose exporter wrote no lengths."""
+    open_axes = onnx_model(
+        "(float[n, m, 2] x) => (float[a, b] Y) <float[2, 2] W = {1, 2, 3, -4}> { z = MatMul(x, W) Y = Squeeze(z) }"
+    )
+    rows, kinds = np.random.default_rng(0).normal(size=(20, 1, 2)), np.arange(20) % 2
+    assert C(open_axes, max_iter=1).fit(rows, kinds).predict_proba(rows).shape == (20, 2)
+
+
 def test_a_map_is_named_as_the_output_to_train():
     """The name that ``session.get_outputs()`` shows for the probabilities of a file with a ZipMap."""
     rows, kinds = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 3

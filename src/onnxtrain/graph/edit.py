@@ -228,17 +228,19 @@ def tidy(model: ir.Model) -> bool:
 
 
 def name_squeezed_axes(model: ir.Model) -> bool:
-    """Give each Squeeze without axes those of length 1, in place; return whether the model has changed.
+    """Give each Squeeze without axes of values of the rows those of length 1, in place; return whether one has changed.
 
-    An axis of open length stays, such as that of the rows: ``squeeze()`` of PyTorch would remove it for a single row.
+    ``squeeze()`` of PyTorch would remove the axis of the rows for a single row. If another axis is open, too, it is not
+    known which axes the operator is meant to remove.
     """
     changed = False
-    for node in model.graph.all_nodes():
+    for node in model.graph:
         x, axes = (*node.inputs, None, None)[:2]
-        if node.op_type != "Squeeze" or axes is not None or x is None or x.shape is None or static_shape(x) is not None:
+        if node.op_type != "Squeeze" or axes is not None or x is None or not x.shape or isinstance(x.shape[0], int):
             continue
-        found = [i for i, d in enumerate(x.shape) if d == 1]
-        if found:
+        if not all(isinstance(d, int) for d in x.shape[1:]):
+            continue
+        if found := [i for i, d in enumerate(x.shape) if d == 1]:
             held = ir.Value(name=unique_name(f"{node.outputs[0].name}_axes", names_in(model.graph)))
             held.const_value, held.shape = tensor(found, name=held.name), ir.Shape([len(found)])
             held.type = ir.TensorType(ir.DataType.INT64)
