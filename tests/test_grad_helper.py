@@ -464,6 +464,13 @@ def test_an_input_declared_as_a_scalar_takes_no_array():
         check_gradient(onx, {"X": X})
 
 
+def test_an_input_declared_as_a_scalar_that_is_an_output_too():
+    square = '<ir_version: 8, opset_import: ["" : 18]> m (float X) => (float Y, float X) { Y = Mul(X, X) }'
+    derivative = onnxruntime.InferenceSession(onnx_derivative(parse_model(square)).SerializeToString())
+    (dx,) = derivative.run(None, {x.name: np.float32(3.0 if x.name == "X" else 1.0) for x in derivative.get_inputs()})
+    assert float(dx) == 7  # 2 x + 1
+
+
 def test_an_input_declared_as_a_scalar_that_is_only_reshaped_takes_any_array():
     onx = parse_model(SCALAR.format("s = Constant <value_ints = [-1, 3]> () V = Reshape(X, s)"))
     assert check_gradient(onx, {"X": np.arange(12.0)}).keys() == {"X", "W"}

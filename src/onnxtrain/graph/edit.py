@@ -267,8 +267,9 @@ def check_scalars(model: ir.Model, inputs: Iterable[ir.Value]) -> None:
         check = ir.node("Reshape", [x, no_axes.outputs[0]], name=f"{x.name} is declared as a scalar")
         y = check.outputs[0]
         y.type, y.shape = x.type, x.shape
-        x.replace_all_uses_with(y)
-        check.replace_input_with(0, x)
+        for node, position in [*x.uses()]:  # an output of the model with this name stays the input
+            if node is not check:
+                node.replace_input_with(position, y)
         model.graph.insert_before(first, [no_axes, check])
 
 
