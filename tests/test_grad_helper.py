@@ -467,7 +467,9 @@ def test_an_input_declared_as_a_scalar_takes_no_array():
 def test_an_input_declared_as_a_scalar_that_is_an_output_too():
     square = '<ir_version: 8, opset_import: ["" : 18]> m (float X) => (float Y, float X) { Y = Mul(X, X) }'
     derivative = onnxruntime.InferenceSession(onnx_derivative(parse_model(square)).SerializeToString())
-    (dx,) = derivative.run(None, {x.name: np.float32(3.0 if x.name == "X" else 1.0) for x in derivative.get_inputs()})
+    (dx,) = derivative.run(
+        None, {x.name: np.array(3.0 if x.name == "X" else 1.0, np.float32) for x in derivative.get_inputs()}
+    )
     assert float(dx) == 7  # 2 x + 1
 
 

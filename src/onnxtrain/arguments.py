@@ -34,7 +34,7 @@ _SYNONYMS = {
     "besides": "modules_to_save",
     "beta_1": "beta1 betas",
     "beta_2": "beta2",
-    "class_weight": "class_weights pos_weight scale_pos_weight",
+    "class_weight": "class_weights",
     "clip_norm": "clipnorm clip clip_grad_norm gradient_clip_val gradient_clipping grad_clip max_grad_norm max_norm",
     "device": "device_index map_location provider providers execution_provider gpu use_gpu cuda accelerator",
     "dtype": "precision amp fp16 bf16 mixed_precision float_type",
@@ -104,7 +104,9 @@ _REMEDIES = {
     "opset": "The file has the opset of the model. Change it with onnx.version_converter.convert_version(onx, opset).",
     "max_depth": "Set it on the model: estimator=GradientBoostingRegressor(max_depth=...) or the classifier.",
     "num_classes": "The classes are those of y. Set head='new' to give the model one output per class.",
-    "metrics": "Apply the metrics of scikit-learn to predictions, or pass scoring= to cross_val_score.",
+    "metrics": "Apply a metric of scikit-learn to predictions, as in sklearn.metrics.mean_absolute_error(y, "
+    "model.predict(X)), or pass scoring= to cross_val_score.",
+    "scale_pos_weight": "Set class_weight={1: scale_pos_weight}, by the labels in y; other classes count 1.",
     "validation_data": "Pass the validation set to fit: fit(X, y, X_val=..., y_val=...).",
     "eval_set": "Pass the validation set to fit: fit(X, y, X_val=..., y_val=...).",
     "callbacks": "Pass a function to fit, fit(X, y, callback=...), or callbacks of scikit-learn to set_callbacks.",
@@ -121,6 +123,7 @@ _REMEDIES = {
     "drop_last": "The last batch of an epoch contains the remaining rows, and counts as that many.",
 }
 _SAME_REMEDY = {
+    "scale_pos_weight": "pos_weight",
     "beta_1": "betas beta1",
     "beta_2": "beta2",
     "callbacks": "callback_list",

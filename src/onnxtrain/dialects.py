@@ -63,7 +63,7 @@ _ONE = r"(?<![\w.,])1 (class|column|row|value)(s|es)\b"
 
 
 #: Code for an array, after its name; a list has slices of rows, too.
-_OF_ARRAY = r"(?=\.(T|astype|max|mean|min|ravel|repeat|reshape)\b|\[(None|known|\.\.\.|:,))"
+_OF_ARRAY = r"(?=\.(T|argmax|astype|max|mean|min|ravel|repeat|reshape)\b|\[(None|known|\.\.\.|:,))"
 
 
 def for_call(message: str, method: str, X: object, y: object = None) -> str:
@@ -82,6 +82,9 @@ def for_call(message: str, method: str, X: object, y: object = None) -> str:
         message = re.sub(_MISSING, r"\1\2.any(axis=1)", message)
     for name in [name for name, values in (("X", X), ("y", y)) if isinstance(values, (list, tuple))]:
         message = re.sub(rf"(?<!\w)(?<!\.){name}{_OF_ARRAY}", f"numpy.asarray({name})", message)
+    if hasattr(y, "toarray") or hasattr(y, "columns"):  # sparse matrices and frames have no suitable argmax
+        dense = "y.toarray()" if hasattr(y, "toarray") else "y.to_numpy()"
+        message = re.sub(r"(?<![\w.])y(?=\.argmax\()", dense, message)
     return message
 
 

@@ -1104,9 +1104,9 @@ LAST_CALLS = [
     (
         lambda _: R(dtype=np.float64).fit(X, y),
         ParameterError,
-        "Pass a string, dtype='float64' for numpy.float64. Half",
+        "Pass a string: dtype='float64' for numpy.float64 or double, 'float32' for torch.float32. Half",
     ),
-    (lambda _: R(dtype="double").fit(X, y), ParameterError, "Pass a string, dtype='float64'"),
+    (lambda _: R(dtype="double").fit(X, y), ParameterError, "Pass a string: dtype='float64'"),
     (
         lambda _: R(penalty="l2").fit(X, y),
         ParameterError,
@@ -4220,7 +4220,7 @@ def test_a_parameter_of_a_fitted_model_has_no_effect(model):
 
 
 def test_one_column_per_class_is_warned_of():
-    with pytest.warns(UserWarning, match="has exactly one 1, .* pass y.argmax"):
+    with pytest.warns(UserWarning, match=r"has exactly one 1, .* pass numpy.asarray\(y\).argmax"):
         C(max_iter=2).fit(IRIS, np.eye(3)[SPECIES])
 
 

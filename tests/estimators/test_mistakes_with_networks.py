@@ -632,7 +632,7 @@ CALLS = [
             "per_device_train_batch_size": "Did you mean 'batch_size'?",
             "load_best_model_at_end": "Did you mean 'early_stopping'?",
             "eval_dataset": "fit(X, y, X_val=..., y_val=...)",
-            "compute_metrics": "Apply the metrics of scikit-learn to predictions",
+            "compute_metrics": "Apply a metric of scikit-learn to predictions",
             "output_dir": "Write checkpoints: fit(X, y, checkpoint=path, every=...).",
             "label_smoothing_factor": "loss_params={'label_smoothing': 0.1}.",
             "train_dataset": "Pass the rows to fit: fit(X, y).",

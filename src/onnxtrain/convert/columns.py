@@ -77,11 +77,11 @@ def _days(name: Any, column: Any) -> str:
     return f"({found} - pandas.Timestamp('2020-01-01'{zone})).dt.days"
 
 
-def object_columns(X: Any) -> dict[str, str]:
+def object_columns(X: Any) -> dict[Any, str]:
     """Return the columns that hold no numeric values, strings or dates, each with the type of its first value."""
     if not by_column(X):
         return {}
-    first = {str(name): _first(column) for name, column in X.items() if not _days(name, column)}
+    first = {name: _first(column) for name, column in X.items() if not _days(name, column)}
     known = (str, bytes, Number, np.generic, NoneType)
     return {name: type(value).__name__ for name, value in first.items() if not isinstance(value, known)}
 

@@ -179,6 +179,8 @@ def _unquoted(name: str, value: object) -> str:
     allowed, text = {**PARAMETERS, **_OF_LORA}[name], str(value).removesuffix(".0")
     if isinstance(value, (float, str)) and text.isdecimal() and _example_of(allowed) in (0, 1):
         return f"Pass the integer, {name}={text}."
+    if isinstance(value, float) and math.isinf(value) and name in ("max_iter", "n_iter_no_change"):
+        return f"Pass a large number for no limit, such as {name}=10**6."
     if isinstance(value, float) and _example_of(allowed) == 1:
         return "Pass an integer; in a random search, scipy.stats.randint(1, 100) draws them."
     takes_text = dict in allowed or str in allowed or (value == "None" and None not in allowed)
@@ -221,8 +223,9 @@ _INSTEAD = {
     "class_axis": "Pass the index of the axis of the classes, or None.",
     "batch_size": "For all rows in one step, set batch_size=len(X) or solver='lbfgs'.",
     "clip_norm": "Pass the largest norm of all gradients together, such as 1.0, or None to disable clipping.",
-    "dtype": "Pass a string, dtype='float64' for numpy.float64. Half precision is 'float16' or 'bfloat16'. "
-    "Integers are those of a model: pass one that onnxruntime.quantization.quantize_static wrote.",
+    "dtype": "Pass a string: dtype='float64' for numpy.float64 or double, 'float32' for torch.float32. Half precision "
+    "is 'float16' or 'bfloat16'. Integers are those of a model: pass one that onnxruntime.quantization.quantize_static "
+    "wrote.",
     "average": "True is a mean over the epochs; 0.99 is the decay of an exponential moving average.",
     "batch_axis": "Pass a mapping from input names to the axis of the rows: batch_axis={'state': 1}.",
     "class_weight": "Pass the weights of labels as a dictionary: class_weight={'rare': 10, 'common': 1}, or "

@@ -228,9 +228,10 @@ class IndicatorLabels(Labels):
     def learned(self, y: np.ndarray, source: Source, sample_weight: np.ndarray | None) -> Self:
         """Return these labels with the column indices as classes; warn if they look like one class per row."""
         if len(y) >= _MANY_ROWS and np.all(y.sum(axis=1) == 1):
+            dense = "y.toarray()" if self.sparse else "numpy.asarray(y)"  # y may be a list or a frame
             warn(
                 f"Each of the {len(y)} rows of y has exactly one 1, but its {self.n_labels} columns are trained as "
-                "independent labels. If they are classes that exclude each other, pass y.argmax(axis=1)."
+                f"independent labels. If they are classes that exclude each other, pass {dense}.argmax(axis=1)."
             )
         n_scores = source.model.n_scores
         if n_scores != self.n_labels:

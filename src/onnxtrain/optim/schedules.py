@@ -333,6 +333,8 @@ class Custom(Schedule):
         number = as_number(rate)
         if not 0 < number < math.inf:
             least = " Bound it from below, for example max(rate, 1e-6)." if number <= 0 else ""
+            if hasattr(rate, "item") and not isinstance(rate, numbers.Real):  # a tensor, as of a schedule of Keras
+                least = " Convert it: learning_rate=lambda step: float(function(step))."
             raise OptimizerError(
                 f"The learning rate must be a positive, finite number; {call} returned {rate!r}. Steps count from 0."
                 + least
