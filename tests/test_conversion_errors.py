@@ -52,7 +52,7 @@ MODELS = {
         "pipeline.functiontransformer",
         "only those of numpy with an operator are converted, such as numpy.log1p",
     ),
-    "option": (make_pipeline(BINS, Ridge()), "pipeline.columntransformer.num", "onehot encoding not supported"),
+    "option": (make_pipeline(BINS, Ridge()), "pipeline.columntransformer.num", "Set encode='onehot-dense'"),
 }
 
 

@@ -7,14 +7,16 @@ import re
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
-from sklearn.linear_model import LogisticRegression
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.multioutput import MultiOutputClassifier
-from sklearn.preprocessing import OneHotEncoder
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import KBinsDiscretizer, OneHotEncoder
 
 from onnxtrain import OrtGradientClassifier as C
 from onnxtrain import OrtGradientRegressor as R
-from onnxtrain.errors import DataError, OptimizerError, ParameterError
+from onnxtrain.errors import DataError, ExportError, OptimizerError, ParameterError
 
 X, y = load_diabetes(return_X_y=True)
 IRIS, SPECIES = load_iris(return_X_y=True)
@@ -73,3 +75,30 @@ def test_a_rate_that_is_a_tensor_is_converted_as_the_message_says():
     with pytest.raises(OptimizerError, match=r"learning_rate=lambda step: float\(function\(step\)\)"):
         R(learning_rate=function).fit(X, y)
     R(learning_rate=lambda step: float(function(step)), max_iter=1).fit(X, y)
+
+
+def test_a_model_of_statsmodels_names_that_of_scikit_learn():
+    made = type("OLS", (), {"__module__": "statsmodels.regression.linear_model", "fit": print})()
+    with pytest.raises(ParameterError, match=r"got OLS. Models of statsmodels are not .* LinearRegression\(\) for OLS"):
+        R(made).fit(X, y)
+
+
+def test_targets_of_text_are_not_taken_for_rows():
+    towns = pd.DataFrame({"town": ["Bern", "Chur"] * 10, "size": np.arange(20.0)})
+    encoded = make_pipeline(make_column_transformer((OneHotEncoder(), ["town"]), remainder="passthrough"), Ridge())
+    ages = np.arange(20.0)[::-1] ** 2
+    tuned = R(encoded.fit(towns, ages), max_iter=1)
+    for call in (tuned.fit, tuned.fit(towns, ages).losses, tuned.partial_fit):
+        with pytest.raises(DataError, match="y must be numeric, got the string 'late'. Use OrtGradientClassifier"):
+            call(towns, ["late", "early"] * 10)
+    with pytest.raises(DataError, match="The model has several inputs: town, size. Name a .* input: wrt='size'."):
+        tuned.gradient(towns)
+    assert tuned.gradient(towns, wrt="size").shape == (20, 1)
+
+
+def test_bins_are_dense_in_a_file_as_the_message_says():
+    rows = X[:, [0, 2]].astype(np.float32)
+    with pytest.raises(ExportError, match="ONNX has no sparse matrices. Set encode='onehot-dense'"):
+        R(make_pipeline(KBinsDiscretizer(3), Ridge()), max_iter=1).fit(rows, y).get_trained_onnx()
+    dense = make_pipeline(KBinsDiscretizer(3, encode="onehot-dense"), Ridge())
+    assert R(dense, max_iter=1).fit(rows, y).get_trained_onnx().graph.input

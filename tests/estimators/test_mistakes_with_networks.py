@@ -389,7 +389,7 @@ CALLS = [
     (
         lambda: C(READER, max_iter=0).fit(TOKENS, KINDS).gradient(TOKENS, KINDS),
         DataError,
-        "Its inputs are input_ids, attention_mask. No input is floating-point. get_training_graphs() has the graph",
+        "several inputs: input_ids, attention_mask. No input is floating-point. get_training_graphs() has the graph",
     ),
     # sizes and colors of images
     (

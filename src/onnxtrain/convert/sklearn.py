@@ -181,6 +181,8 @@ def _reason(estimator: BaseEstimator, step: BaseEstimator, X: Any, why: str) -> 
             "ONNX calls no Python functions; only those of numpy with an operator are converted, such as numpy.log1p, "
             "numpy.sqrt and numpy.sin. Apply others to X before fit and predict."
         )
+    if "onehot encoding not supported" in why:
+        return "ONNX has no sparse matrices. Set encode='onehot-dense', which bins alike."
     if "Infrequent categories are not implemented" in why:
         return (
             "skl2onnx groups infrequent categories only in an encoder of several columns. Leave out min_frequency and "

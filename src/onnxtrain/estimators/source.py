@@ -393,6 +393,11 @@ def _remedy(model: Any, X: Any, kind: str) -> str:
         return " Pass its attribute model_proto."
     if type(model).__module__.partition(".")[0] == "onnx_ir":
         return " Pass onnx_ir.to_proto(model)."
+    if type(model).__module__.partition(".")[0] == "statsmodels":
+        return (
+            " Models of statsmodels are not converted. Pass the same model of scikit-learn, such as LinearRegression() "
+            "for OLS or LogisticRegression() for Logit, and the rows without a constant."
+        )
     if hasattr(model, "read"):
         return " Pass the content of the file, the bytes that read() returns."
     return how_to_export(model, X)
@@ -470,7 +475,7 @@ def how_to_export(model: object, X: Any) -> str:
 
 def _of_torch(model: Any, X: Any) -> list[str]:
     if type(model).__name__ == "ExportedProgram":
-        return ['torch.onnx.export(model, f="model.onnx", dynamo=True)']
+        return ['torch.onnx.export(model, f="model.onnx", dynamo=True, optimize=False)']
     dtype = next((str(w.dtype) for w in getattr(model, "parameters", tuple)()), "torch.float32")
     taken = _arguments(model)
     names = [name for name in _names(X, taken) if name in taken] or _names(X, taken)
@@ -489,7 +494,7 @@ def _of_torch(model: Any, X: Any) -> list[str]:
         axes = _dictionary({name: shapes.get(name, '{0: "n"}') for name in names})
         how = f"input_names={names!r}, dynamic_axes={axes}"
         return [f'torch.onnx.export(model.eval(), {args}, "model.onnx", dynamo=False, {how})']
-    return [f'torch.onnx.export(model.eval(), {args}, "model.onnx", dynamo=True, {how})']
+    return [f'torch.onnx.export(model.eval(), {args}, "model.onnx", dynamo=True, optimize=False, {how})']
 
 
 def _of_transformers(model: Any, X: Any) -> list[str]:

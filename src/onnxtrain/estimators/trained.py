@@ -341,7 +341,7 @@ class TrainedModel:
             if wrt in self.weights:
                 remedy = _OF_WEIGHTS
             if wrt == "X" and not remedy:
-                remedy = self._differentiable()
+                raise DataError(f"The model has several inputs: {', '.join(names)}.{self._differentiable()}")
             raise DataError(f"The model has no input {wrt!r}. Its inputs are {', '.join(names)}.{remedy}")
         kind = self.source.model.features[wrt].kind
         if content := {"O": "text", "U": "text", "b": "booleans", "i": "integers", "u": "integers"}.get(kind):

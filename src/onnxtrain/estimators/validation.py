@@ -557,6 +557,7 @@ def check_target(y: np.ndarray, width: int, dtype: str) -> np.ndarray:
     DataError
         The model has a different number of outputs.
     """
+    check_no_text(y)
     with np.errstate(over="ignore"):
         y = np.ascontiguousarray(y, dtype=dtype)
     y = y.reshape(-1, 1) if y.ndim == 1 else y
