@@ -12,7 +12,7 @@ from onnxtrain.dask.workers import Workers
 from onnxtrain.errors import DataError
 from onnxtrain.estimators.positions import counts
 from onnxtrain.estimators.remedies import as_data_error
-from onnxtrain.estimators.validation import check_sample_weight
+from onnxtrain.estimators.sample_weights import check_sample_weight
 
 
 def accuracy(estimator: Any, X: Any, y: Any, sample_weight: Any) -> float:

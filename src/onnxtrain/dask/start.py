@@ -18,8 +18,8 @@ from onnxtrain.estimators.first_pass import form_of
 from onnxtrain.estimators.fit_data import check_rows, data_of
 from onnxtrain.estimators.labels import balanced
 from onnxtrain.estimators.protocols import take
+from onnxtrain.estimators.sample_weights import check_sample_weight
 from onnxtrain.estimators.trained import TrainedModel
-from onnxtrain.estimators.validation import check_sample_weight
 from onnxtrain.training.data import TrainingData
 
 #: The approximate number of rows of the sample, and the least number of rows of each class.

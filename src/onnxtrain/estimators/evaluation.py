@@ -54,7 +54,7 @@ class EvaluableEstimator(OrtGradientEstimator):
 
     def _losses(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> np.ndarray:
         model, (X, label) = self._model, self._check_labelled(X, y)
-        weight = deferred.validation.check_sample_weight(sample_weight, label, model.dtype, keep=True)
+        weight = deferred.sample_weights.check_sample_weight(sample_weight, label, model.dtype, keep=True)
         with model.category_named(X):
             losses = model.losses(X, label)
         return losses if weight is None else losses * weight
@@ -150,7 +150,7 @@ class EvaluableEstimator(OrtGradientEstimator):
                 deferred.validation.check_no_text(part.y)
             predictions = self._predictions(part)
             deferred.validation.check_lengths(range(predictions.shape[0]), part.y)  # sparse ones have no len
-            weight = deferred.validation.check_sample_weight(part.sample_weight, predictions, "float64", keep=True)
+            weight = deferred.sample_weights.check_sample_weight(part.sample_weight, predictions, "float64", keep=True)
             found.append(self._targets.counted(part.y, predictions, weight))
         targets, predictions, weights = (deferred.fit_data.joined(iter(values)) for values in zip(*found, strict=True))
         deferred.validation.check_not_infinite(targets)

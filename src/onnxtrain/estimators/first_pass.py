@@ -18,7 +18,8 @@ from onnxtrain.dialects import for_part
 from onnxtrain.errors import DataError
 from onnxtrain.estimators.arrays import as_array, as_pandas
 from onnxtrain.estimators.protocols import ArrayLike, Inputs, is_frame
-from onnxtrain.estimators.validation import NO_WEIGHT, check_no_text, check_places, check_sample_weight
+from onnxtrain.estimators.sample_weights import NO_WEIGHT, check_sample_weight
+from onnxtrain.estimators.validation import check_no_text, check_places
 from onnxtrain.rows.parts import Part, Parts, read_ahead, with_rows
 
 #: The largest number of label shares per part that are kept, 2 MB. Ordering 26,000 parts of ten classes takes a second

@@ -28,8 +28,9 @@ from onnxtrain.estimators.cautions import (
 )
 from onnxtrain.estimators.checkpoint import Checkpoint
 from onnxtrain.estimators.constraints import is_set
-from onnxtrain.estimators.fit_data import GivenArrays, check_labelled, given, hold_out
+from onnxtrain.estimators.fit_data import GivenArrays, given, hold_out
 from onnxtrain.estimators.independence import warn_of_loss_of_batch
+from onnxtrain.estimators.labelled import check_labelled
 from onnxtrain.estimators.labels import Labels
 from onnxtrain.estimators.leaks import warn_of_known_rows
 from onnxtrain.estimators.protocols import (

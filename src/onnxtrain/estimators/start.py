@@ -74,11 +74,12 @@ from onnxtrain.estimators.reports import (
     is_part_of_more,
 )
 from onnxtrain.estimators.reuse import as_source
+from onnxtrain.estimators.sample_weights import check_sample_weight
 from onnxtrain.estimators.settings import floats_of, go_on, parameters_of_start, with_objective
 from onnxtrain.estimators.source import Source, layout_of, opened, with_head
 from onnxtrain.estimators.targets import Values, check_axes, check_class_axis
 from onnxtrain.estimators.trained import TrainedModel
-from onnxtrain.estimators.validation import check_even, check_lengths, check_sample_weight, check_targets
+from onnxtrain.estimators.validation import check_even, check_lengths, check_targets
 from onnxtrain.losses.link import Link
 from onnxtrain.training.model import Reading, TrainableModel, draw_weights
 from onnxtrain.training.state import TrainingState, Weights

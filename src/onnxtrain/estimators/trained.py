@@ -22,8 +22,8 @@ from onnxtrain.estimators.decoder import LabelDecoder
 from onnxtrain.estimators.frames import InputForm, count_rows
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features
 from onnxtrain.estimators.remedies import as_data_error
+from onnxtrain.estimators.sample_weights import rounded_weights
 from onnxtrain.estimators.source import Source
-from onnxtrain.estimators.validation import rounded_weights
 from onnxtrain.graph import FLOATS, write_model
 from onnxtrain.losses.outputs import Layout
 from onnxtrain.registry import did_you_mean
