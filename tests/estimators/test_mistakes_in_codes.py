@@ -79,7 +79,7 @@ def test_a_rate_that_is_a_tensor_is_converted_as_the_message_says():
 
 def test_a_model_of_statsmodels_names_that_of_scikit_learn():
     made = type("OLS", (), {"__module__": "statsmodels.regression.linear_model", "fit": print})()
-    with pytest.raises(ParameterError, match=r"got OLS. Models of statsmodels are not .* LinearRegression\(\) for OLS"):
+    with pytest.raises(ParameterError, match=r"not .* LinearRegression\(\) for OLS, PoissonRegressor\(\) for a GLM of"):
         R(made).fit(X, y)
 
 

@@ -396,7 +396,8 @@ def _remedy(model: Any, X: Any, kind: str) -> str:
     if type(model).__module__.partition(".")[0] == "statsmodels":
         return (
             " Models of statsmodels are not converted. Pass the same model of scikit-learn, such as LinearRegression() "
-            "for OLS or LogisticRegression() for Logit, and the rows without a constant."
+            "for OLS, PoissonRegressor() for a GLM of counts or LogisticRegression() for Logit, and the rows without a "
+            "constant."
         )
     if hasattr(model, "read"):
         return " Pass the content of the file, the bytes that read() returns."
