@@ -101,7 +101,9 @@ _REMEDIES = {
     "hidden_layer_sizes": "Set it on the model: estimator=MLPRegressor(hidden_layer_sizes=...), or MLPClassifier.",
     "fit_intercept": "Set it on the model: estimator=LinearRegression(fit_intercept=False).",
     "cv": "Use a search of scikit-learn: GridSearchCV(OrtGradientRegressor(...), {'l2': [0, 0.01]}, cv=...).",
-    "opset": "The file has the opset of the model. Change it with onnx.version_converter.convert_version(onx, opset).",
+    "opset": "The file has the opset of the model. onnx.version_converter.convert_version(onx, opset) changes it to 15 "
+    "and later ones. For an older one, export the original so, or the estimator of to_sklearn(): "
+    "skl2onnx.to_onnx(model.to_sklearn(), X, target_opset=...).",
     "max_depth": "Set it on the model: estimator=GradientBoostingRegressor(max_depth=...) or the classifier.",
     "num_classes": "The classes are those of y. Set head='new' to give the model one output per class.",
     "metrics": "Apply a metric of scikit-learn to predictions, as in sklearn.metrics.mean_absolute_error(y, "
@@ -555,6 +557,10 @@ def _place(cls: type, method: str, name: str, known: Sequence[str]) -> str:
         return f"Did you mean {near[0]!r}?"
     parameters = _signature(cls).names
     ours = name if name in parameters else _OURS.get(_key(name))
+    if method == "partial_fit" and ours == "max_iter":
+        return "One call trains one epoch: call it once for each."
+    if _REMEDY_OF.get(_key(name)) == "num_classes" and not hasattr(cls, "classes_") and "Regressor" in cls.__name__:
+        return "A regressor has no classes. Leave it out, or use OrtGradientClassifier."
     if ours in parameters:
         return f"It is a parameter of the estimator: {cls.__name__}({ours}=...)."
     for method in ("fit", "partial_fit"):

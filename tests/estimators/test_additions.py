@@ -638,7 +638,7 @@ def test_nearest_rows_of_equal_rows_are_refused_with_a_kernel_of_all_rows():
     close(start.predict_proba(rows), again.predict_proba(rows))
 
 
-FUNCTIONS = "abs arcsinh cos exp expm1 log log10 log1p log2 negative reciprocal sign sin sqrt square tanh"
+FUNCTIONS = "abs arcsinh arctan ceil cos exp expm1 floor log log10 log1p log2 negative reciprocal rint sign sin sqrt square tanh"
 
 
 @pytest.mark.parametrize("name", FUNCTIONS.split())

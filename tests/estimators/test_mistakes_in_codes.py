@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import pathlib
 import re
+import tempfile
 
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
-from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import KBinsDiscretizer, OneHotEncoder
+from sklearn.preprocessing import Binarizer, KBinsDiscretizer, OneHotEncoder, TargetEncoder
 
 from onnxtrain import OrtGradientClassifier as C
 from onnxtrain import OrtGradientRegressor as R
-from onnxtrain.errors import DataError, ExportError, OptimizerError, ParameterError
+from onnxtrain.errors import (
+    ArgumentTypeError,
+    DataError,
+    ExportError,
+    LossError,
+    ModelError,
+    OptimizerError,
+    ParameterError,
+)
 
 X, y = load_diabetes(return_X_y=True)
 IRIS, SPECIES = load_iris(return_X_y=True)
@@ -102,3 +113,109 @@ def test_bins_are_dense_in_a_file_as_the_message_says():
         R(make_pipeline(KBinsDiscretizer(3), Ridge()), max_iter=1).fit(rows, y).get_trained_onnx()
     dense = make_pipeline(KBinsDiscretizer(3, encode="onehot-dense"), Ridge())
     assert R(dense, max_iter=1).fit(rows, y).get_trained_onnx().graph.input
+
+
+def test_the_target_of_a_row_among_its_columns_is_warned_of():
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame({"town": [f"t{i}" for i in rng.integers(0, 100, 400)], "size": rng.normal(size=400)})
+    y = rows["size"] + rng.normal(size=400)
+    encoder = make_column_transformer((TargetEncoder(), ["town"]), remainder="passthrough")
+    pipeline = make_pipeline(encoder, LinearRegression()).fit(rows[:300], y[:300])
+    for given in (pipeline, clone(pipeline)):
+        with pytest.warns(UserWarning, match="TargetEncoder inside was fitted on these rows") as warned:
+            leaked = R(given, solver="lbfgs").fit(rows[:300], y[:300])
+    code = re.search(r"make_pipeline\(pipeline.*?\]\)\)", str(warned[0].message))[0]
+    assert code == "make_pipeline(pipeline[:-1], OrtGradientRegressor(pipeline[-1]))"
+    outside = make_pipeline(pipeline[:-1], R(pipeline[-1], solver="lbfgs")).fit(rows[:300], y[:300])
+    assert outside.score(rows[300:], y[300:]) > leaked.score(rows[300:], y[300:]) + 0.1
+    R(pipeline, max_iter=1).fit(rows[300:], y[300:])  # other rows: no warning, and warnings are errors
+
+
+@pytest.mark.parametrize("kinds", [2, 3])
+def test_the_class_of_a_row_among_its_columns_is_warned_of(kinds):
+    rows = pd.DataFrame({"town": [f"t{i % 30}" for i in range(300)]})
+    noise = np.random.default_rng(0).random(300) < 0.2
+    classes = np.where(noise, np.arange(300) // 30, np.arange(300) % 30) % kinds
+    pipeline = make_pipeline(make_column_transformer((TargetEncoder(), ["town"])), LogisticRegression())
+    with pytest.warns(UserWarning, match=r"make_pipeline\(pipeline\[:-1\], OrtGradientClassifier\(pipeline\[-1\]"):
+        C(pipeline.fit(rows, classes), max_iter=1).fit(rows, classes)
+
+
+PRICES = {
+    "0,125": ["0,125", "12,500", "-0,250"],
+    "1,250": ["1,250", "950", "12,300"],
+    "1,250.5": ["1,250.5", "950", "12,300"],
+}
+
+
+@pytest.mark.parametrize("name, expected", [("0,125", 0.125), ("1,250", 1250.0), ("1,250.5", 1250.5)])
+def test_a_comma_of_decimals_and_one_of_thousands_are_told_apart(name, expected):
+    frame = pd.DataFrame({"price": PRICES[name] * 10})
+    for call, code in (
+        (
+            lambda: R(Ridge()).fit(frame, np.arange(30.0)),
+            r"(X\['price'\]\.str\.\S+ '', regex=True\).*?astype\(float\))",
+        ),
+        (lambda: R(Ridge()).fit(frame.index.to_frame(), frame["price"]), r"(pandas.Series\(y\).*?astype\(float\))"),
+        (lambda: R(Ridge()).fit(frame.to_numpy(), np.arange(30.0)), r"(pandas.Series\(numpy.*?shape\(X\)\))"),
+    ):
+        with pytest.raises(DataError) as e:
+            call()
+        values = {"X": frame, "y": frame["price"], "pandas": pd, "numpy": np}
+        found = np.ravel(eval(re.search(code, str(e.value))[1], values))
+        assert found[0] == expected
+        assert ("may separate thousands or decimals" in str(e.value)) == (name == "1,250")
+
+
+def test_infinity_beside_texts_is_found():
+    frame = pd.DataFrame({"town": ["Bern", "Chur"] * 10, "size": np.arange(20.0)})
+    frame.loc[4, "size"] = np.inf
+    encoded = make_pipeline(make_column_transformer((OneHotEncoder(), ["town"]), remainder="passthrough"), Ridge())
+    with pytest.raises(DataError, match=r"inf in row 4, column 'size'. Make it missing, X.replace\(\[numpy.inf"):
+        R(encoded).fit(frame, np.arange(20.0))
+
+
+def test_durations_become_days_as_the_message_says():
+    days = np.arange(60).astype("timedelta64[D]").astype("timedelta64[s]")[:, None]
+    with pytest.raises(DataError, match=r"X contains durations. .* such as X / numpy.timedelta64\(1, 'D'\) for days"):
+        R(Ridge()).fit(days, np.arange(60.0))
+    assert (days / np.timedelta64(1, "D")).ravel().tolist() == list(range(60))
+
+
+def fourth(op, y_true, y_pred):
+    return (y_true - y_pred) ** 4
+
+
+@pytest.mark.parametrize(
+    "call, error, message",
+    [
+        (lambda: R(loss=lambda op, t, p: sum((t - p) ** 2)).fit(X, y), LossError, "Leave out the sum or the mean over"),
+        (lambda: R(loss=fourth(None, y, y)).fit(X, y), LossError, "array of shape (442,). Pass the function itself"),
+        (lambda: R(loss=lambda op, t, p: op.Pow(t - p)).fit(X, y), ModelError, "it takes 2 operands, but got 1."),
+        (
+            lambda: R().partial_fit(X, y, epochs=3),
+            ArgumentTypeError,
+            "One call trains one epoch: call it once for each",
+        ),
+        (lambda: R().partial_fit(X, y, classes=[0, 1]), ArgumentTypeError, "A regressor has no classes. Leave it out"),
+        (lambda: R(max_iter=1).fit(X, y).get_trained_onnx(opset=12), ArgumentTypeError, "changes it to 15 and later"),
+        (lambda: R(empty_file()).fit(X, y), ModelError, "empty.onnx' is empty, 0 bytes. Write or download it again."),
+        (lambda: binarized().get_trained_onnx(), ExportError, "takes floats. Pass X.astype({'cls': float}) to fit"),
+    ],
+)
+def test_a_mistake_is_an_error_with_a_remedy(call, error, message):
+    with pytest.raises(error) as raised:
+        call()
+    assert message in str(raised.value)
+
+
+def empty_file():
+    path = pathlib.Path(tempfile.mkdtemp(), "empty.onnx")
+    path.touch()
+    return path
+
+
+def binarized():
+    frame = pd.DataFrame({"cls": [1, 2, 3] * 10, "town": ["Bern", "Chur", "Ulm"] * 10})
+    encoder = make_column_transformer((Binarizer(threshold=2), ["cls"]), (OneHotEncoder(), ["town"]))
+    return R(make_pipeline(encoder, Ridge()), max_iter=1).fit(frame, np.arange(30.0))

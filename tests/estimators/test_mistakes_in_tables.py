@@ -431,7 +431,11 @@ def test_a_function_in_front_of_columns_with_names():
     [
         (["brand", "kind"], "that both drops categories and groups infrequent ones. Leave out drop", {"drop": None}),
         (["brand", "kind"], "Leave out drop, or min_frequency and max_categories", {"min_frequency": None}),
-        (["brand"], "only in an encoder of several columns. Leave out min_frequency", {"min_frequency": None}),
+        (
+            ["brand"],
+            "only in an encoder of several columns of the table itself. Leave out min_frequency",
+            {"min_frequency": None},
+        ),
     ],
     ids=["drop", "min_frequency", "one column"],
 )

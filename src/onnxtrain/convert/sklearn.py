@@ -185,15 +185,20 @@ def _reason(estimator: BaseEstimator, step: BaseEstimator, X: Any, why: str) -> 
         return "ONNX has no sparse matrices. Set encode='onehot-dense', which bins alike."
     if "Infrequent categories are not implemented" in why:
         return (
-            "skl2onnx groups infrequent categories only in an encoder of several columns. Leave out min_frequency and "
-            "max_categories."
+            "skl2onnx groups infrequent categories only in an encoder of several columns of the table itself. Leave "
+            "out min_frequency and max_categories, or steps in front of the encoder."
         )
     if "drop_idx_ not implemented" in why:
         return (
             "ONNX has no OneHotEncoder that both drops categories and groups infrequent ones. Leave out drop, or "
             "min_frequency and max_categories."
         )
-    floats = [name for name, dtype in X.dtypes.items() if dtype.kind == "f"] if hasattr(X, "dtypes") else []
+    kinds = {name: dtype.kind for name, dtype in X.dtypes.items()} if hasattr(X, "dtypes") else {}
+    if "should have the same type" in why or "Conflicted constraint" in why:
+        types = ", ".join(f"{name!r}: float" for name, kind in kinds.items() if kind in "iub")
+        if types:
+            return f"in ONNX, this step takes floats. Pass X.astype({{{types}}}) to fit and predict."
+    floats = [name for name, kind in kinds.items() if kind == "f"]
     if floats and "only supports string and int64 categories" in why:
         types = ", ".join(f"{name!r}: str" for name in floats)
         return f"ONNX encodes strings and integers, but not floats. Pass X.astype({{{types}}}) to fit and predict."

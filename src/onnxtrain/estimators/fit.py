@@ -12,6 +12,7 @@ from dataclasses import replace
 from numbers import Real
 from typing import TYPE_CHECKING
 
+import numpy as np
 from sklearn.utils import check_random_state
 
 from onnxtrain.dialects import for_validation
@@ -32,7 +33,7 @@ from onnxtrain.estimators.fit_data import GivenArrays, given, hold_out
 from onnxtrain.estimators.independence import warn_of_loss_of_batch
 from onnxtrain.estimators.labelled import check_labelled
 from onnxtrain.estimators.labels import Labels
-from onnxtrain.estimators.leaks import warn_of_known_rows
+from onnxtrain.estimators.leaks import warn_of_encoded_targets, warn_of_known_rows
 from onnxtrain.estimators.protocols import (
     Estimator,
     is_fitted,
@@ -216,6 +217,9 @@ def _started(
             warn_of_signs(model, estimator._targets.classes)
             warn_of_balanced_twice(estimator, checked)
             warn_of_two_links(estimator, model)
+        if isinstance(found, GivenArrays):
+            parts = [part for part in (model.form.front, model.source.estimator) if part is not None]
+            warn_of_encoded_targets(estimator, parts, np.asarray(checked.y))
         if _continues(estimator):
             warn_of_start(estimator, model, checked)
         warn_of_probabilities(model)

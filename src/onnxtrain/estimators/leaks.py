@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import TargetEncoder
 
 from onnxtrain.convert.compared_rows import spread
+from onnxtrain.convert.learned import inside
 from onnxtrain.errors import warn
 from onnxtrain.estimators.arrays import as_pandas, is_polars
 from onnxtrain.estimators.protocols import is_frame
@@ -94,6 +97,34 @@ def _columns_taken(model: Any, X: Any) -> Any:
     if not all(isinstance(columns, list) and all(isinstance(name, str) for name in columns) for columns in chosen):
         return X
     return X[[name for name in X.columns if any(name in columns for columns in chosen)]]
+
+
+def warn_of_encoded_targets(estimator: Any, parts: Iterable[BaseEstimator], y: np.ndarray) -> None:
+    """Warn of a TargetEncoder that was fitted on these rows, so that its columns contain the target of the row itself.
+
+    ``fit_transform``, with which a pipeline of scikit-learn trains the steps behind it, leaves out the target of a row.
+    """
+    steps = [step for part in parts for step in inside(part)]
+    if any(isinstance(step, TargetEncoder) and _is_fitted_on(step, y) for step in steps):
+        name = type(estimator).__name__
+        warn(
+            "A TargetEncoder inside was fitted on these rows, so its columns contain the target of each row itself, "
+            "and the model predicts other rows worse. Put it outside, where scikit-learn leaves out the row's own "
+            f"target: make_pipeline(pipeline[:-1], {name}(pipeline[-1])).fit(X, y)."
+        )
+
+
+def _is_fitted_on(encoder: TargetEncoder, y: np.ndarray) -> bool:
+    """Whether an encoder has the mean of these targets, or their shares of the classes."""
+    if not hasattr(encoder, "target_mean_"):  # the prototype in a ColumnTransformer
+        return False
+    means = np.atleast_1d(encoder.target_mean_)
+    if encoder.target_type_ == "continuous":
+        found = np.atleast_1d(np.mean(y)) if y.dtype.kind in "biuf" and y.ndim == 1 else np.array([])
+    else:
+        shares = np.unique(y, return_counts=True)[1] / len(y)
+        found = shares[1:] if encoder.target_type_ == "binary" else shares
+    return means.shape == found.shape and np.allclose(means, found, rtol=1e-9, atol=0)
 
 
 def warn_of_known_rows(rows: Part, validation_rows: Part, data: Any, validation: Any) -> None:

@@ -13,6 +13,7 @@ from onnxtrain.convert.columns import columns_of, date_columns, object_columns, 
 from onnxtrain.errors import ArgumentTypeError, DataError, OnnxTrainError
 from onnxtrain.estimators.arrays import as_pandas, for_file, of_bytes
 from onnxtrain.estimators.protocols import is_frame, is_of_objects
+from onnxtrain.estimators.written_numbers import code_of_numbers
 
 _FOR_TEXT = (
     ". The rows contain strings, but the model takes numbers. Put an encoder before it, for example "
@@ -34,6 +35,9 @@ _FOR_COMPLEX = (
 _FOR_INFINITY = " Leave out rows with infinity: known = numpy.isfinite(X).all(axis=1), fit(X[known], y[known])."
 _FOR_ROWS_OF_INFINITY = (
     " Every row has it. Leave out its columns before fit, or replace it: numpy.where(numpy.isfinite(X), X, 0.0)."
+)
+_FOR_INFINITY_AMONG_TEXTS = (
+    " Make it missing, X.replace([numpy.inf, -numpy.inf], numpy.nan), and put a SimpleImputer before the model."
 )
 _FOR_LARGE = " Divide this column by a constant that brings its values near 1, before fit and before predict."
 
@@ -322,7 +326,9 @@ def _names_of_index(X: Any) -> list[Any]:
 
 
 def _for_infinity(X: Any) -> str:
-    """Return the remedy for infinite values in a numeric matrix or data frame."""
+    """Return the remedy for infinite values in a matrix or a data frame."""
+    if text_columns(X):
+        return _FOR_INFINITY_AMONG_TEXTS
     table = np.asarray(X)
     if table.dtype == np.float16:
         return " X is float16, whose largest number is 65504. Compute it, or read it, as float32."
@@ -335,6 +341,8 @@ def _is_too_large(values: np.ndarray) -> np.ndarray:
 
 def _place_of(test: Callable[[np.ndarray], np.ndarray], X: Any) -> tuple[float, str] | None:
     """Return the first value of a numeric table for which a test holds, and its row and column; None for others."""
+    if is_frame(X):
+        X = X[[name for name, dtype in X.dtypes.items() if dtype.kind in "fiub"]]
     table: Any = X.tocoo() if hasattr(X, "tocoo") else np.asarray(X) if is_frame(X) else X
     if not hasattr(table, "dtype") or table.dtype.kind not in "fO" or len(table.shape) != 2:
         return None
@@ -492,16 +500,7 @@ def _of_ragged(X: Any, name: str, lengths: set[int]) -> str:
     )
 
 
-#: The characters before a number with a unit, and after it.
-_BEFORE, _UNIT = r"[-+]?([$£€¥]|(CHF|EUR|GBP|USD) )?", r"( ?[%$£€¥°]| ?[^\W\d_]{1,5})?"
-
 _NUMBER = re.compile(r"[-+]?\d*\.?\d+")
-
-#: Numbers as strings: the characters to keep, the pattern, and the conversion of a decimal comma.
-_NUMBERS = (
-    (r"0-9.-", r"\d{1,3}(,\d{3})+(\.\d+)?|\d+(\.\d+)?", ""),
-    (r"0-9,-", r"\d{1,3}(\.\d{3})*,\d+|\d+(,\d+)?", ".str.replace(',', '.')"),
-)
 
 
 def _for_texts(X: Any) -> str:
@@ -510,19 +509,14 @@ def _for_texts(X: Any) -> str:
     if not columns and is_of_objects(X):
         return _FOR_DOCUMENTS
     if not columns:
-        return _for_text_among_numbers(X) or _FOR_TEXT
+        return _for_numbers_in_rows(X) or _for_text_among_numbers(X) or _FOR_TEXT
     if misread := _of_misread_file(X):
         return f". {misread}"
     for name in columns:
         values = X[name].dropna().astype(str)
-        plain = values.str.fullmatch(_NUMBER.pattern).all()
-        for kept, number, point in () if plain else _NUMBERS:
-            if values.str.fullmatch(f"{_BEFORE}({number}){_UNIT}").all():
-                code = f"X[{name!r}].str.replace('[^{kept}]', '', regex=True){point}.astype(float)"
-                return (
-                    f". X contains numbers with units or commas as strings in {name!r}, such as "
-                    f"{values.iloc[0]!r:.40}. Convert them: {code}."
-                )
+        if code := code_of_numbers(values, f"X[{name!r}]"):
+            found = f"{name!r}, such as {values.iloc[0]!r:.40}"
+            return f". X contains numbers with units or commas as strings in {found}. {code}"
         if len(values) and values.str.match(r"\s*\{").all():
             columns_of_it = f"pandas.DataFrame(X[{name!r}].map(json.loads).tolist(), index=X.index)"
             return f". X contains JSON in {name!r}. Make columns of it: {columns_of_it}."
@@ -536,6 +530,17 @@ def _for_texts(X: Any) -> str:
         f"pandas.to_numeric(X[{first}], errors='coerce') if some of the strings mark missing numbers, and dates with "
         f"pandas.to_datetime(X[{first}])."
     )
+
+
+def _for_numbers_in_rows(X: Any) -> str:
+    """Return the remedy for an array or a list of rows of numbers with units or commas as strings; empty for others."""
+    values = np.array(X).ravel() if isinstance(X, (list, tuple, np.ndarray)) else np.array([])
+    if values.dtype.kind not in "UO" or not all(isinstance(value, str) for value in values):
+        return ""
+    code = code_of_numbers(values, "pandas.Series(numpy.ravel(X))", ".to_numpy().reshape(numpy.shape(X))")
+    if not code:
+        return ""
+    return f". X contains numbers with units or commas as strings, such as {str(values[0])!r:.40}. {code}"
 
 
 def _of_misread_file(X: Any) -> str:

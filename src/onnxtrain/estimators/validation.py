@@ -20,6 +20,7 @@ from onnxtrain.estimators.arrays import cast, check_texts
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_frame, is_onnx
 from onnxtrain.estimators.remedies import as_data_error, check_no_dates
 from onnxtrain.estimators.reports import is_part_of_more
+from onnxtrain.estimators.written_numbers import code_of_numbers
 from onnxtrain.losses import find_loss
 from onnxtrain.registry import did_you_mean
 
@@ -35,10 +36,11 @@ def _check_no_dates(X: Any) -> None:
     """Raise an error for dates or durations in a data frame or an array."""
     if is_frame(X):
         check_no_dates(X)
-    if getattr(getattr(X, "dtype", None), "kind", "") in ("m", "M"):
+    kind = getattr(getattr(X, "dtype", None), "kind", "")
+    if kind in ("m", "M"):
+        code = "X.astype('datetime64[D]').astype(float)" if kind == "M" else "X / numpy.timedelta64(1, 'D')"
         raise DataError(
-            "X contains dates or durations. Convert it to numbers, such as X.astype('datetime64[D]').astype(float) for "
-            "dates in days."
+            f"X contains {'dates' if kind == 'M' else 'durations'}. Convert it to numbers, such as {code} for days."
         )
 
 
@@ -170,8 +172,8 @@ def check_no_text(y: Any) -> None:
         remedy = "Use OrtGradientClassifier to learn classes, or convert the strings to numbers first."
         if re.fullmatch(r"\s*[-+]?\d*\.?\d+(e[-+]?\d+)?\s*", text, re.IGNORECASE):
             remedy = "Pass numpy.asarray(y).astype(float), or use OrtGradientClassifier to learn classes."
-        elif re.fullmatch(r"\s*[-+]?\d+,\d+\s*", text):
-            remedy = "Pass pandas.Series(y).str.replace(',', '.').astype(float)."
+        elif code := code_of_numbers([v.strip() for v in values if isinstance(v, str)], "pandas.Series(y)"):
+            remedy = code
         raise DataError(f"y must be numeric, got the string {str(text)!r:.40}. {remedy}")
 
 

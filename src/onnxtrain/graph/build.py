@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -133,6 +134,10 @@ class Builder(GraphBuilder):
             operands = ", ".join(describe(v) for v in node.inputs)
             example = f"op.{node.op_type}(..., _outputs=2)"
             several = f" Pass the number of results: {example}." if "output size" in problem else ""
+            if takes := re.search(r"input size (\d+) not in range \[min=(\d+), max=(\d+)\]", problem):
+                given, least, most = takes.groups()
+                allowed = least if most == least else f"{least} to {most}"
+                problem = f"it takes {allowed} operands, but got {given}."
             raise ModelError(f"{node.op_type}({operands}) is not valid: {problem}{several}")
 
     _infer_shapes = infer  # onnxscript's name for it, called for each appended node

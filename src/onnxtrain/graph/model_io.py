@@ -109,6 +109,9 @@ def read(onx: ModelLike, held: dict[str, np.ndarray] | None = None) -> onnx.Mode
         messages = check_content(proto, folder, held)
     if not proto.graph.output:
         remedy = "" if isinstance(onx, onnx.ModelProto) else not_a_model(data)
+        where = f"{os.fspath(onx)!r}" if isinstance(onx, (str, os.PathLike)) else "The model"
+        if not isinstance(onx, onnx.ModelProto) and not data:
+            raise ModelError(f"{where} is empty, 0 bytes. Write or download it again.")
         raise ModelError(f"The model has no output: it is empty or truncated.{remedy}")
     return normalized(proto, messages)
 

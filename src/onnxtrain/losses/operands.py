@@ -172,7 +172,14 @@ class Operand(NDArrayOperatorsMixin):
     def _no_number(self, *args: object, **kwargs: object) -> Any:
         _refuse_values(repr(self))
 
-    __float__ = __int__ = __index__ = __len__ = __iter__ = __array__ = _no_number
+    __float__ = __int__ = __index__ = __len__ = __array__ = _no_number
+
+    def __iter__(self) -> Any:
+        raise LossError(
+            f"A loss cannot loop over the rows of {self!r}, as Python's sum does: it is built once, before there are "
+            "rows. Leave out the sum or the mean over the rows; the objective is the mean of these values. Reduce "
+            "outputs with x.sum(axis=1, keepdims=True)."
+        )
 
     def __array_ufunc__(
         self, ufunc: np.ufunc, method: str, *inputs: Term, out: tuple[Operand, ...] = (), **kwargs: object

@@ -191,7 +191,10 @@ def find_loss(
         remedy = several("loss", loss) or f" {LOSSES.hint(loss)}"
         if isinstance(loss, Mapping):
             remedy = " Pass the loss of one output, such as loss='log', and name this output with output=."
-        raise LossError(f"loss must be a name or a function, got {loss!r}.{remedy}")
+        found = repr(loss)
+        if hasattr(loss, "shape"):
+            found, remedy = f"an array of shape {loss.shape}", " Pass the function itself, without calling it."
+        raise LossError(f"loss must be a name or a function, got {found}.{remedy}")
     _check_names(_name(loss), entry.function, params or {})
     return entry
 
