@@ -589,6 +589,7 @@ def loaded(path):
         for name in TABLES
     ],
 )
+@pytest.mark.filterwarnings("ignore:A TargetEncoder inside was fitted on these rows")  # as it was
 def test_a_pipeline_on_a_table(name, tmp_path):
     model, rows, y = TABLES[name]
     fitted = clone(model).fit(rows, y)

@@ -356,7 +356,10 @@ def keys_of_columns(proto: onnx.ModelProto, tensor: str) -> list[Any] | None:
 
 def tensor_behind_map(proto: onnx.ModelProto, output: Any) -> Any:
     """Return the name of the tensor of which a ZipMap makes an output; any other output unchanged."""
-    return next((n.input[0] for n in proto.graph.node if n.op_type == "ZipMap" and n.output[0] == output), output)
+    maps = (
+        n for n in proto.graph.node if n.op_type == "ZipMap" and n.input and n.output
+    )  # a damaged one may lack them
+    return next((n.input[0] for n in maps if n.output[0] == output), output)
 
 
 def _map_names(proto: onnx.ModelProto) -> set[str]:
