@@ -110,8 +110,8 @@ def test_targets_of_text_are_not_taken_for_rows():
 def test_bins_are_dense_in_a_file_as_the_message_says():
     rows = X[:, [0, 2]].astype(np.float32)
     with pytest.raises(ExportError, match="ONNX has no sparse matrices. Set encode='onehot-dense'"):
-        R(make_pipeline(KBinsDiscretizer(3), Ridge()), max_iter=1).fit(rows, y).get_trained_onnx()
-    dense = make_pipeline(KBinsDiscretizer(3, encode="onehot-dense"), Ridge())
+        R(make_pipeline(KBinsDiscretizer(3, strategy="uniform"), Ridge()), max_iter=1).fit(rows, y).get_trained_onnx()
+    dense = make_pipeline(KBinsDiscretizer(3, strategy="uniform", encode="onehot-dense"), Ridge())
     assert R(dense, max_iter=1).fit(rows, y).get_trained_onnx().graph.input
 
 
