@@ -142,10 +142,10 @@ def test_quantized_weights_beside_others():
 
 INTEGERS_SCALED = onnx.parser.parse_model(
     """<ir_version: 10, opset_import: ["" : 21]> g (float[N,4] X) => (float[N,1] Y)
-    <int8[4,1] Q = {1, 2, 3, 4}, int8[1] zero = {1}, float[1] scale = {0.5}, float[1] b = {0}> {
-        w = Sub(Q, zero)
-        f = Cast <to = 1> (w)
-        scaled = Mul(f, scale)
+    <int8[4,1] Q = {1, 2, 3, 4}, float[1] zero = {1}, float[1] scale = {0.5}, float[1] b = {0}> {
+        f = Cast <to = 1> (Q)
+        w = Sub(f, zero)
+        scaled = Mul(w, scale)
         m = MatMul(X, scaled)
         Y = Add(m, b)
     }"""
