@@ -559,7 +559,7 @@ def _place(cls: type, method: str, name: str, known: Sequence[str]) -> str:
     ours = name if name in parameters else _OURS.get(_key(name))
     if method == "partial_fit" and ours == "max_iter":
         return "One call trains one epoch: call it once for each."
-    if _REMEDY_OF.get(_key(name)) == "num_classes" and not hasattr(cls, "classes_") and "Regressor" in cls.__name__:
+    if _REMEDY_OF.get(_key(name)) == "num_classes" and not getattr(cls, "_classifies", True):
         return "A regressor has no classes. Leave it out, or use OrtGradientClassifier."
     if ours in parameters:
         return f"It is a parameter of the estimator: {cls.__name__}({ours}=...)."

@@ -38,11 +38,7 @@ from onnxtrain.estimators.sample_weights import NO_WEIGHT, check_sample_weight
 from onnxtrain.estimators.settings import floats_of
 from onnxtrain.estimators.targets import is_positional
 from onnxtrain.estimators.trained import TrainedModel
-from onnxtrain.estimators.validation import (
-    check_known,
-    warn_of_new_map,
-    warn_of_other_order,
-)
+from onnxtrain.estimators.validation import check_known, warn_of_new_map, warn_of_other_order
 from onnxtrain.rows.lazy import in_memory, is_plain
 from onnxtrain.rows.parts import Part, Parts, as_parts, with_rows
 from onnxtrain.training.data import TrainingData

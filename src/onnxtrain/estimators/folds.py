@@ -41,6 +41,6 @@ def warn_of_seen_folds(model: Any) -> None:
 
 def _is_cross_validated() -> bool:
     """Whether a function that holds out rows called, and no search of scikit-learn around it."""
-    found = [name for name in callers(sys._getframe(1)) if name.startswith("sklearn.")]
-    found = [name for name in found if not name.startswith(_BETWEEN)]
-    return bool(found) and all(name.startswith(_HOLD_OUT) for name in found)
+    of_sklearn = (name for name in callers(sys._getframe(1)) if name.startswith("sklearn."))
+    holds_out = [name.startswith(_HOLD_OUT) for name in of_sklearn if not name.startswith(_BETWEEN)]
+    return bool(holds_out) and all(holds_out)

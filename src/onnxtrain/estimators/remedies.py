@@ -12,8 +12,8 @@ import numpy as np
 from onnxtrain.convert.columns import columns_of, date_columns, object_columns, text_columns, types_of_columns
 from onnxtrain.errors import ArgumentTypeError, DataError, OnnxTrainError
 from onnxtrain.estimators.arrays import as_pandas, for_file, of_bytes
+from onnxtrain.estimators.number_formats import code_of_numbers
 from onnxtrain.estimators.protocols import is_frame, is_of_objects
-from onnxtrain.estimators.written_numbers import code_of_numbers
 
 _FOR_TEXT = (
     ". The rows contain strings, but the model takes numbers. Put an encoder before it, for example "
@@ -533,7 +533,7 @@ def _for_texts(X: Any) -> str:
 
 
 def _for_numbers_in_rows(X: Any) -> str:
-    """Return the remedy for an array or a list of rows of numbers with units or commas as strings; empty for others."""
+    """Return the remedy that parses the strings of an array or a list of rows as floats; empty for other rows."""
     values = np.array(X).ravel() if isinstance(X, (list, tuple, np.ndarray)) else np.array([])
     if values.dtype.kind not in "UO" or not all(isinstance(value, str) for value in values):
         return ""

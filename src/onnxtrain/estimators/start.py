@@ -353,7 +353,7 @@ def _opened(
         How rows reach the inputs of an ONNX model.
     """
     output, random_state = estimator.output, estimator._random_state
-    if is_onnx(model):
+    if is_onnx(model) and isinstance(output, str):  # else a large file is not read for this
         output = graph.tensor_behind_map(graph.read(model), output)
     if estimator.head == "new":
         model = model if entrance is None else entrance.with_branches_taken(model)

@@ -17,10 +17,10 @@ from sklearn.utils.validation import check_X_y as check_arrays
 from onnxtrain.convert.columns import text_columns
 from onnxtrain.errors import DataError, warn
 from onnxtrain.estimators.arrays import cast, check_texts
+from onnxtrain.estimators.number_formats import code_of_numbers
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_frame, is_onnx
 from onnxtrain.estimators.remedies import as_data_error, check_no_dates
 from onnxtrain.estimators.reports import is_part_of_more
-from onnxtrain.estimators.written_numbers import code_of_numbers
 from onnxtrain.losses import find_loss
 from onnxtrain.registry import did_you_mean
 

@@ -10,7 +10,6 @@ import codecs
 import io
 import lzma
 import os
-import re
 import tarfile
 import zipfile
 import zlib
@@ -27,7 +26,7 @@ import onnx_ir.passes.common as passes
 
 from onnxtrain.errors import ModelError, as_model_error
 from onnxtrain.graph.build import BUFFER, Builder
-from onnxtrain.graph.check import BESIDE, PROTO_LIMIT, check_content, check_nodes
+from onnxtrain.graph.check import PROTO_LIMIT, check_content, check_nodes
 from onnxtrain.graph.control_flow import repeat_bodies, take_known_branches
 from onnxtrain.graph.edit import (
     constants_as_nodes,
@@ -37,7 +36,6 @@ from onnxtrain.graph.edit import (
     restore_outputs,
     tidy,
 )
-from onnxtrain.graph.files import not_expanded
 from onnxtrain.graph.flow import ancestors
 from onnxtrain.graph.fused import spell_out_fused
 from onnxtrain.graph.inference import infer_shapes, without_false_declarations
@@ -55,9 +53,9 @@ from onnxtrain.graph.normalize import (
     without_maps,
 )
 from onnxtrain.graph.opset import convert_opset
+from onnxtrain.graph.paths import bytes_of_file
 from onnxtrain.graph.query import assign, bodies_of, copy_of, dimensions, holds_graphs, nodes_in, opset_of
 from onnxtrain.opsets import OPSET
-from onnxtrain.registry import did_you_mean
 
 ModelLike: TypeAlias = "onnx.ModelProto | bytes | str | os.PathLike[str]"
 
@@ -93,7 +91,7 @@ def read(onx: ModelLike, held: dict[str, np.ndarray] | None = None) -> onnx.Mode
         proto, data = _parse(bytes(onx), f"{len(onx)} bytes"), bytes(onx[:16])
     elif isinstance(onx, (str, os.PathLike)):
         folder = os.path.dirname(os.path.abspath(onx))
-        content = _bytes_of_file(onx)
+        content = bytes_of_file(onx)
         owner = os.fspath(onx).removesuffix(".data")
         if owner != os.fspath(onx) and os.path.isfile(owner):
             raise ModelError(f"{os.fspath(onx)!r} holds the weights of a model. Pass {owner!r}.")
@@ -109,92 +107,8 @@ def read(onx: ModelLike, held: dict[str, np.ndarray] | None = None) -> onnx.Mode
         messages = check_content(proto, folder, held)
     if not proto.graph.output:
         remedy = "" if isinstance(onx, onnx.ModelProto) else not_a_model(data)
-        where = f"{os.fspath(onx)!r}" if isinstance(onx, (str, os.PathLike)) else "The model"
-        if not isinstance(onx, onnx.ModelProto) and not data:
-            raise ModelError(f"{where} is empty, 0 bytes. Write or download it again.")
         raise ModelError(f"The model has no output: it is empty or truncated.{remedy}")
     return normalized(proto, messages)
-
-
-#: The largest number of characters of a path, on Linux.
-_LONGEST_PATH = 4096
-
-
-def _bytes_of_file(path: str | os.PathLike[str]) -> bytes:
-    if not os.path.isfile(path):
-        if os.path.isdir(path):
-            raise ModelError(f"{os.fspath(path)!r} is a folder.{_in_folder(os.fspath(path))}")
-        shown = os.fspath(path)
-        if len(shown) > _LONGEST_PATH:
-            raise ModelError(
-                f"A model given as a string must be the path of an ONNX file, got {len(shown)} characters, "
-                f"{shown!r:.40}. Pass the content of a file as bytes: open(path, 'rb').read()."
-            )
-        raise ModelError(
-            f"There is no file {shown!r}. A model given as a string must be the path of an ONNX file."
-            f"{_not_a_path(path)}"
-        )
-    if os.path.basename(path) == "saved_model.pb":
-        raise ModelError(
-            f"{os.fspath(path)!r} is not an ONNX model.{_in_folder(os.path.dirname(os.path.abspath(path)))}"
-        )
-    if os.path.getsize(path) >= PROTO_LIMIT:
-        raise ModelError(f"{os.fspath(path)!r} is larger than 2 GB, the limit of a protobuf message. {BESIDE}.")
-    try:
-        with open(path, "rb") as f:
-            return f.read()
-    except OSError as e:
-        raise ModelError(f"The file {os.fspath(path)!r} cannot be read: {e.strerror}.") from e
-
-
-#: The characters that a backslash and a letter become in a string that is not raw, as in a path on Windows.
-_ESCAPES = dict(zip("\a\b\f\n\r\t\v", (r"\a", r"\b", r"\f", r"\n", r"\r", r"\t", r"\v"), strict=True))
-
-
-def _not_a_path(path: str | os.PathLike[str]) -> str:
-    """Return advice about a string that is not a path, for the end of a message."""
-    text = os.fspath(path)
-    raw = "".join(_ESCAPES.get(c, c) for c in text)
-    if raw != text and text.lower().endswith(".onnx"):
-        return f" A backslash and a letter became one character. Pass r'{raw}', with an r before the quote."
-    if remedy := not_expanded(path):
-        return remedy
-    if os.path.isfile(turned := text.replace("\\", "/")):
-        return f" Did you mean {turned!r}?"
-    if "://" in text:
-        return " Download it, and pass the path of the file."
-    folder = os.path.dirname(text) or "."
-    if text.lower().endswith(".onnx") or (os.sep in text and os.path.isdir(folder)):
-        names = os.listdir(folder) if os.path.isdir(folder) else []
-        beside = [os.path.join(os.path.dirname(text), name) for name in names if name.endswith(".onnx")]
-        near = did_you_mean(text, beside).partition("Known")[0].rstrip()
-        here = "" if os.path.isabs(text) else f" The current folder is {os.getcwd()!r}."
-        return f" {near}" if near else here
-    if re.fullmatch(r"[\w.-]+/[\w.-]+|[a-z]+[\d-][\w.-]*", text):  # neither a class of scikit-learn nor a file
-        return (
-            f" A model of a hub must be exported first: optimum-cli export onnx --model {text} folder. A network of "
-            "torchvision or timm is exported by torch.onnx.export(model, ...)."
-        )
-    return "" if os.sep in text else " Pass an estimator as an object, such as Ridge()."
-
-
-def _in_folder(folder: str) -> str:
-    """Return advice about the folder of a model, for the end of a message."""
-    files = sorted(os.listdir(folder))
-    found = [os.path.join(folder, name) for name in files if name.endswith(".onnx")]
-    if found:
-        return f" Pass a file in it: {', '.join(map(repr, found[:5]))}."
-    if "saved_model.pb" in files:
-        return (
-            " It holds a SavedModel of TensorFlow. Export it, python -m tf2onnx.convert --saved-model "
-            f"{folder} --output model.onnx, and pass 'model.onnx'."
-        )
-    if "config.json" in files:
-        return (
-            f" It holds a model of transformers. Export it, optimum-cli export onnx --model {folder} exported, and "
-            "pass 'exported/model.onnx'."
-        )
-    return " Pass the path of an ONNX file."
 
 
 #: The remedy for bytes of an unknown format.

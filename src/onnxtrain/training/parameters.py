@@ -187,7 +187,8 @@ def quantized_weights(onx: onnx.ModelProto) -> list[str]:
             found = _sources_of(name, producers, _CARRIERS | _SCALING)
             if found <= initializers.keys():
                 reached |= {x for x in found if _is_integer_matrix(initializers[x])}
-    few = {v.name for v in onx.graph.value_info for p in v.metadata_props if p.value == graph.OF_FEW_BITS}
+    of_few_bits = (graph.BUFFER, graph.OF_FEW_BITS)
+    few = {v.name for v in onx.graph.value_info for p in v.metadata_props if (p.key, p.value) == of_few_bits}
     # other floating-point weights are trained as they are
     integers = {name for name, i in initializers.items() if i.data_type not in graph.FLOATS}
     return [name for name in initializers if name in few | (reached & integers)]

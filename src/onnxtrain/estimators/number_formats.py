@@ -1,4 +1,4 @@
-"""Numbers that are written as strings, with units, thousands separators or decimal commas, and the code for them."""
+"""Parsing of numbers in strings: units, thousands separators and decimal commas."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DECIMAL = re.compile(rf"{_BEFORE}(\d{{1,3}}(\.\d{{3}})*,\d+|\d+(,\d+)?){_UNIT}"
 
 
 def code_of_numbers(values: Iterable[str], name: str, ending: str = "") -> str:
-    """Return the sentence with the code that converts a column of strings; empty if they are no such numbers.
+    """Return a remedy with the code that parses strings as floats; empty if they have none of these number formats.
 
     A comma before three digits may separate thousands or decimals; then both readings are given.
 
