@@ -698,6 +698,22 @@ def test_an_output_with_other_rows(nodes, axes, shape, words):
         OrtGradientRegressor(onx, max_iter=1).fit(X[: shape[0]], np.zeros(shape))
 
 
+def test_a_squeeze_keeps_the_rows():
+    """It was refused, because it removes the axis of a single row."""
+    squeezed, plain = (
+        model(f"A = MatMul(X, V) B = Reshape(A, t) Y = {last}(B)", outputs="Y") for last in ("Squeeze", "Identity")
+    )
+    for onx in (squeezed, plain):
+        for name, values in {"V": np.ones((3, 4), np.float32), "t": np.array([0, 2, 2])}.items():
+            onx.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
+    found, expected = (
+        OrtGradientRegressor(onx, max_iter=2, random_state=0).fit(X[:6], np.zeros((6, 2, 2)))
+        for onx in (squeezed, plain)
+    )
+    assert found.loss_curve_ == expected.loss_curve_
+    np.testing.assert_array_equal(found.predict(X[:1]), expected.predict(X[:1]))
+
+
 # ------------------------------------------------------------------------ names
 
 
