@@ -114,18 +114,51 @@ def test_what_rows_and_columns_become(name):
     body, expected = LINES[name]
     onx, new_onx = rewritten_lines(body)
     assert counts(new_onx) == expected
+    assert_equal_lines(onx, new_onx)
+
+
+def assert_equal_lines(onx, new_onx):
     rng = np.random.default_rng(0)
     shapes = {"row": (1, 3), "other": (1, 3), "column": (3, 1), "rate": (1, 1), "flat": (1,)}
     feeds = {x: rng.normal(size=shape).astype(np.float32) for x, shape in shapes.items()}
-    new, old = (ReferenceEvaluator(m).run(None, feeds)[0] for m in (new_onx, onx))
+    with np.errstate(over="ignore"):
+        new, old = (ReferenceEvaluator(m).run(None, feeds)[0] for m in (new_onx, onx))
     np.testing.assert_allclose(new, old, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name, changes", [("average", True), ("step", False)])
-def test_what_long_rows_become(name, changes, monkeypatch):
+@pytest.mark.parametrize(
+    "name, expected",
+    [
+        ("average", {"Gemm": 1}),
+        ("step", {"Neg": 1, "Gemm": 1}),
+        ("columns", {"Transpose": 2, "Mul": 1, "Sub": 1}),
+    ],
+)
+def test_what_long_rows_and_columns_become(name, expected, monkeypatch):
     monkeypatch.setattr(peephole_module, "_SHORT", 2)
+    monkeypatch.setattr(peephole_module, "_SHORT_COLUMN", 2)
     onx, new_onx = rewritten_lines(LINES[name][0])
-    assert (counts(new_onx) != counts(onx)) == changes
+    assert counts(new_onx) == expected
+    assert_equal_lines(onx, new_onx)
+
+
+MASKS = {
+    "of Relu": ("y = Relu(row) c = Cast<to = 9>(y) z = Cast<to = 1>(c)", {"Relu": 1, "HardSigmoid": 1}),
+    "of any sign": ("y = Neg(row) c = Cast<to = 9>(y) z = Cast<to = 1>(c)", {"Neg": 1, "Cast": 2}),
+    "of whole numbers": ("y = Relu(row) c = Cast<to = 7>(y) z = Cast<to = 1>(c)", {"Relu": 1, "Cast": 2}),
+    "of doubles": (
+        "d = Cast<to = 11>(row) y = Relu(d) c = Cast<to = 9>(y) m = Cast<to = 11>(c) z = Cast<to = 1>(m)",
+        {"Relu": 1, "Cast": 4},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_what_a_mask_becomes(name):
+    body, expected = MASKS[name]
+    onx, new_onx = rewritten_lines(body.replace("z = ", "u = ") + " z = Neg(u)")
+    assert counts(new_onx) == {**expected, "Neg": expected.get("Neg", 0) + 1}
+    assert_equal_lines(onx, new_onx)
 
 
 SIGN = {"Greater": 1, "Not": 1, "Cast": 2, "Sub": 1, "Neg": 1}
