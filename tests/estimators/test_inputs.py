@@ -1,5 +1,6 @@
 """Containers of rows: the same fit from each, without needless copies."""
 
+import tracemalloc
 import warnings
 from contextlib import nullcontext
 
@@ -16,6 +17,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.tree import DecisionTreeRegressor
 
 from onnxtrain import OrtGradientRegressor
+from onnxtrain.estimators.validation import check_size
 from onnxtrain.training import data as data_module
 from onnxtrain.training.data import TrainingData
 
@@ -78,6 +80,15 @@ def test_a_memmap_is_not_copied(tmp_path, monkeypatch):
     (rows,) = features.values()
     assert np.shares_memory(rows, mapped)
     np.testing.assert_array_equal(found.weights_["coef"], tuned().fit(X, y).weights_["coef"])
+
+
+def test_the_check_of_targets_copies_none():
+    targets = np.resize(y, 10**6)
+    tracemalloc.start()
+    check_size(targets, "float32")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 0.1 * targets.nbytes
 
 
 def test_csr_rows_are_made_dense_batch_by_batch(monkeypatch):

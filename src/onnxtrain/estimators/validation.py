@@ -465,7 +465,8 @@ def check_target(y: np.ndarray, width: int, dtype: str) -> np.ndarray:
 
 def check_size(y: np.ndarray, dtype: str) -> None:
     """Raise a DataError for targets that are NaN, infinite or beyond the range of a floating-point type."""
-    if y.dtype.kind == "f" and y.size and not np.abs(y).max() <= np.finfo(dtype).max:
+    # not the maximum of abs(y), which would be a copy of y
+    if y.dtype.kind == "f" and y.size and not max(-y.min(), y.max()) <= np.finfo(dtype).max:
         with as_data_error():
             assert_all_finite(y, input_name="y")
         raise DataError(
