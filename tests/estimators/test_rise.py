@@ -5,14 +5,15 @@ import warnings
 import numpy as np
 import onnxruntime
 import pytest
-from sklearn.datasets import load_diabetes
+from sklearn.datasets import load_diabetes, load_wine
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import GridSearchCV
+from sklearn.multiclass import OneVsOneClassifier
 from sklearn.preprocessing import scale
 from sklearn.utils.fixes import parse_version
 
-from onnxtrain import OrtGradientRegressor
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import ConvergenceError
 from onnxtrain.optim import SGD
 from onnxtrain.training.state import TrainingState, jump_of, rise_of
@@ -97,6 +98,20 @@ def test_lbfgs_goes_back_where_its_loss_jumped(last, first, goes_back):
     rise = jump_of(state, start, lambda w: first if w is start else last, lambda w: 1.0)
     assert (rise is not None) == goes_back
     assert (state.weights is start) == goes_back
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_lbfgs_stops_in_front_of_a_jump(dtype):
+    """Where a vote changes, the graph and the estimator, which round differently, would count other votes."""
+    wine, kind = load_wine(return_X_y=True)
+    wine = scale(wine)
+    for seed in range(8):
+        chosen = np.random.default_rng(seed).choice(len(kind), 100, replace=False)
+        rows, labels = wine[chosen], kind[chosen]
+        voting = OneVsOneClassifier(LogisticRegression()).fit(rows, labels)
+        tuned = OrtGradientClassifier(voting, solver="lbfgs", dtype=dtype, max_iter=100).fit(rows, labels)
+        scores = tuned.to_sklearn().decision_function(rows)
+        np.testing.assert_allclose(tuned.decision_function(rows), scores, atol=1e-5)
 
 
 @pytest.mark.parametrize("last, rises", [(0.129, True), (0.125, False)])

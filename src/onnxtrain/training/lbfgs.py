@@ -20,6 +20,13 @@ _LARGEST = 2000
 
 _BISECTIONS = 60
 
+#: The least relative rise of the value between two step lengths that bisection no longer tells apart that shows a jump;
+#: rounding in float32 is less.
+_JUMP = 1e-5
+
+#: The part of the step that is left to a jump; the graph and the estimator, which round differently, agree there.
+_BEFORE_JUMP = 1e-2
+
 #: The number of consecutive steps that lower neither the value nor the gradient after which BFGS stops.
 _STALLED = 20
 
@@ -242,7 +249,7 @@ def minimize_bfgs(
 
     The strong conditions, which L-BFGS-B requires, cannot be met across a kink. Near a minimum, rounding stops the
     decrease of :math:`f` long before that of its gradient, so there a step that lowers the gradient is accepted. The
-    iteration stops when no step lowers either.
+    iteration stops when no step lowers either, and in front of a jump, where :math:`f` rises within rounding.
 
     Parameters
     ----------
@@ -280,9 +287,11 @@ def minimize_bfgs(
         direction = -gradient if inverse_hessian is None else -inverse_hessian @ gradient
         if direction @ gradient >= 0:  # the curvature is lost in rounding
             inverse_hessian, direction = None, -gradient
-        t, new_value, new_gradient = _line_search(objective, x, direction, value, gradient)
+        t, new_value, new_gradient, at_jump = _line_search(objective, x, direction, value, gradient)
         if not new_value <= value + _SUM_ERROR * abs(value):
             break
+        if at_jump:  # the next steps would only come closer to it
+            return min(best, (x + t * direction, new_value), key=lambda found: found[1])
         s, y = t * direction, new_gradient - gradient
         stalled += 1
         if new_value < best[1] - _SUM_ERROR * abs(value) or np.abs(new_gradient).max() < slope:
@@ -306,17 +315,21 @@ def _updated(inverse_hessian: np.ndarray, s: np.ndarray, y: np.ndarray) -> np.nd
 
 def _line_search(
     objective: ValueAndGradient, x: np.ndarray, direction: np.ndarray, value: float, gradient: np.ndarray
-) -> tuple[float, float, np.ndarray]:
-    """Find a step length by bisection; return it, the value and the gradient there."""
+) -> tuple[float, float, np.ndarray, bool]:
+    """Find a step length by bisection; return it, the value and the gradient there, and whether it ends at a jump."""
     slope, rounding = direction @ gradient, _SUM_ERROR * abs(value)
     t, low, high = 1.0, 0.0, np.inf
+    value_at_low = value_at_high = value
     for _ in range(_BISECTIONS):
         new_value, new_gradient = objective(x + t * direction)
         if not new_value <= value + 1e-4 * t * slope + rounding:
-            high = t
+            high, value_at_high = t, new_value
         elif direction @ new_gradient < 0.9 * slope:
-            low = t
+            low, value_at_low = t, new_value
         else:
-            break
+            return t, new_value, new_gradient, False
         t = (low + high) / 2 if np.isfinite(high) else 2 * low
-    return t, new_value, new_gradient
+    if not (np.isfinite(high) and value_at_high - value_at_low > _JUMP * abs(value)):
+        return t, new_value, new_gradient, False
+    t = (1 - _BEFORE_JUMP) * low
+    return t, *objective(x + t * direction), True
