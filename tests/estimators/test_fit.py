@@ -16,7 +16,7 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.frozen import FrozenEstimator
-from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SGDClassifier
+from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor, Ridge, SGDClassifier
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import make_pipeline
@@ -348,6 +348,15 @@ def test_a_gradient_that_is_nan_is_told_from_a_loss_that_is():
     X = np.arange(4.0, dtype=np.float32)[:, None]
     with pytest.raises(ConvergenceError, match="^A weight became infinite or NaN in epoch 1 at learning rate"):
         OrtGradientRegressor(onnx.parser.parse_model(text), max_iter=2).fit(X, X[:, 0])
+
+
+@pytest.mark.filterwarnings("ignore:divide by zero")
+def test_a_model_of_infinite_weights_is_named():
+    X = np.arange(20.0)[:, None]
+    counts = np.repeat([1.0, 0.0], 10)  # sorted, so that the first fold is fitted on counts of 0
+    with pytest.raises(ConvergenceError, match=r"intercept is so before the first step, too.*KFold\(shuffle=True\)"):
+        OrtGradientRegressor(PoissonRegressor(), loss="poisson").fit(X[10:], counts[10:])
+    OrtGradientRegressor(PoissonRegressor(), loss="poisson", max_iter=2).fit(X[::2], counts[::2])
 
 
 def test_interrupted_training_is_fitted(diabetes, mlp):

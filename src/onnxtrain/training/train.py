@@ -121,13 +121,7 @@ class Fit:
             loop.run(n_epochs, end)
         except ConvergenceError as e:
             kept = keep_best(self.state, self.start, loss)
-            remedy = "Lower learning_rate, scale the data, or set clip_norm."
-            if not math.isfinite(kept.first):
-                remedy = (
-                    "It is so before the first step, too. Look for NaN and infinity in X, numpy.isfinite, and in a "
-                    "loss of your own for logarithms and roots of negative numbers. losses(X, y) shows the rows."
-                )
-            raise ConvergenceError(f"{e} {kept} {remedy}") from e
+            raise ConvergenceError(f"{e} {kept} {_remedy(self.start, kept.first)}") from e
         except KeyboardInterrupt as e:
             interrupt = e
         del loop  # it holds a batch, which may be large when dense
@@ -539,6 +533,22 @@ def check_finite(loss: float, weights: Iterable[np.ndarray], state: TrainingStat
     raise ConvergenceError(
         f"{became} in epoch {state.epoch + 1} at learning rate {learning_rate:.3g} (losses before: {last})."
     )
+
+
+def _remedy(start: Weights, first: float) -> str:
+    """Return the remedy for infinite or NaN values; `first` is the loss of the initial weights `start`."""
+    if infinite := [name for name, w in start.items() if not _finite(w)]:
+        return (
+            f"{infinite[0]} is so before the first step, too. Fit the given model on rows for which it is finite. A "
+            "PoissonRegressor, for example, needs counts above 0, which folds of sorted rows may lack: set "
+            "cv=KFold(shuffle=True)."
+        )
+    if not math.isfinite(first):
+        return (
+            "It is so before the first step, too. Look for NaN and infinity in X, numpy.isfinite, and in a loss of "
+            "your own for logarithms and roots of negative numbers. losses(X, y) shows the rows."
+        )
+    return "Lower learning_rate, scale the data, or set clip_norm."
 
 
 def _in_files(weights: Parts[str]) -> Mapping[str, np.ndarray]:
