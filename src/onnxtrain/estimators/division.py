@@ -28,6 +28,7 @@ from onnxtrain.convert.selection import Columns
 from onnxtrain.convert.thresholds import HISTOGRAMS
 from onnxtrain.errors import ConversionError
 from onnxtrain.estimators.protocols import Estimator, allows_nan
+from onnxtrain.estimators.split_ranks import SplitRanks, on_values
 
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
@@ -105,7 +106,7 @@ class Division:
         old = [step for _, step in _flat(self.whole)[-len(new) :]]
         if self.inside:
             new[-1] = _with_fronts(old[-1], new[-1])
-        return copy.deepcopy(self.whole, {id(a): b for a, b in zip(old, new, strict=True)})
+        return on_values(copy.deepcopy(self.whole, {id(a): b for a, b in zip(old, new, strict=True)}))
 
 
 def is_divisible(estimator: object) -> TypeIs[BaseEstimator]:
@@ -191,8 +192,9 @@ def _flat(estimator: Estimator) -> list[tuple[str, Any]]:
 
 
 def _holds(estimator: object) -> bool:
-    """Whether an estimator that is not a pipeline contains pipelines, or histogram gradient boosting on categories."""
-    return _holds_pipelines(estimator) or any(splits_categories(found) for found in inside(estimator))
+    """Whether an estimator that is not a pipeline contains pipelines, or trees that split on categories or ranks."""
+    splits = any(splits_categories(found) or isinstance(found, SplitRanks) for found in inside(estimator))
+    return splits or _holds_pipelines(estimator)
 
 
 def _holds_pipelines(estimator: object) -> bool:

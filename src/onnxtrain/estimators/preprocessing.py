@@ -390,6 +390,7 @@ _HARMLESS = (
     "onnxtrain.estimators.division.CategorySplits",
     "onnxtrain.estimators.division.FirstSteps",
     "onnxtrain.estimators.division.Fronts",
+    "onnxtrain.estimators.split_ranks.SplitRanks",
 )
 
 

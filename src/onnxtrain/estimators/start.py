@@ -6,7 +6,7 @@ A pipeline that ONNX does not compute as scikit-learn does is divided: scikit-le
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from numbers import Real
@@ -23,9 +23,10 @@ from onnxtrain import graph
 from onnxtrain.convert.boosted import check_exported
 from onnxtrain.convert.check import answer
 from onnxtrain.convert.head import head_weights
-from onnxtrain.convert.learned import inside, predictor_of, thawed
+from onnxtrain.convert.learned import holds, inside, predictor_of, thawed
 from onnxtrain.convert.lookups import added_masks
 from onnxtrain.convert.model_inputs import Entrance
+from onnxtrain.convert.thresholds import HISTOGRAMS
 from onnxtrain.errors import (
     ConversionError,
     DataError,
@@ -77,6 +78,7 @@ from onnxtrain.estimators.reuse import as_source
 from onnxtrain.estimators.sample_weights import check_sample_weight
 from onnxtrain.estimators.settings import floats_of, go_on, parameters_of_start, with_objective
 from onnxtrain.estimators.source import Source, layout_of, opened, with_head
+from onnxtrain.estimators.split_ranks import on_ranks
 from onnxtrain.estimators.targets import Values, check_axes, check_class_axis
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import check_even, check_lengths, check_targets
@@ -150,6 +152,8 @@ def _check_divisible(model: Any, error: Exception, X: Features) -> None:
     """Raise the error if dividing the model cannot avoid it; all other errors are reasons to divide the model."""
     ours = isinstance(error, OnnxTrainError) and not isinstance(error, (ConversionError, DataError))
     if is_divisible(model) and not ours:
+        return
+    if isinstance(error, ConversionError) and holds(model, HISTOGRAMS):  # they may split on ranks
         return
     with as_data_error(X):  # the error may come from fitting in scikit-learn
         raise error
@@ -247,6 +251,24 @@ def _start_divided(
         with _first_step_named(estimator, whole):
             rows = check_first_rows(estimator, X, y, sample_weight)
         return rows, *_begin(estimator, rows, whole)
+    given = (X, y, sample_weight)
+    begun, refused = _begun_divided(estimator, given, found, refused, rounding)
+    if begun is None and (ranked := on_ranks(whole)) is not None:
+        begun, _ = _begun_divided(estimator, given, divisions(ranked, estimator.weights_to_train), refused, rounding)
+    if begun is None:
+        raise refusal(whole, refused)
+    return begun
+
+
+def _begun_divided(
+    estimator: OrtGradientEstimator,
+    given: tuple[Features, ArrayLike, ArrayLike | None],
+    found: Sequence[Division],
+    refused: Exception | None,
+    rounding: str,
+) -> tuple[tuple[Rows, TrainedModel, TrainingState] | None, Exception | None]:
+    """Return the rows, and the model of the first division that ONNX computes with its state; and the last error."""
+    X, y, sample_weight = given
     for division in found:
         reason = reason_of(X, refused, rounding)
         form = PreprocessedForm.of_division(division, floats_of(estimator.dtype), reason, as_pandas(X))
@@ -259,13 +281,13 @@ def _start_divided(
             if division.inside or not is_rounded(exact) or not reason_of_rounding(division.tail, exact, form.dtype):
                 if rounding:
                     form.warn_of_tail()
-                return rows, trained, state
+                return (rows, trained, state), refused
         except DataError as e:
             refused = _not_exported(division) or e
         except ConversionError as e:
             refused = ConversionError(f"{division.path}: {e}")
             refused.__cause__ = e.__cause__
-    raise refusal(whole, refused)
+    return None, refused
 
 
 def _not_exported(division: Division) -> ConversionError | None:
