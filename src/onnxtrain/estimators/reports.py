@@ -286,7 +286,7 @@ def warn_of(outcome: Outcome, fit: Fit, estimator: OrtGradientEstimator) -> None
         )
     elif rise is not None:
         where = "on the validation set, " if state.validated else ""
-        rate = "" if fit.settings.optimizer is None else ", or lower learning_rate"
+        rate = "" if fit.settings.optimizer is None else ", lower learning_rate, or set solver='lbfgs'"
         message = (
             f"The loss did not fall: {where}it was {rise.first:.6g} before training, and is "
             f"{rise.last - rise.first:.2g} higher after it. The initial weights may be at its minimum. Choose another "
