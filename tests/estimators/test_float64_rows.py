@@ -192,6 +192,15 @@ def test_trees_on_values_that_float32_does_not_tell_apart(name, tmp_path):
     np.testing.assert_allclose(getattr(load(tmp_path / "trained.onnx"), method)(X), getattr(trained, method)(X))
 
 
+def test_trees_that_also_split_on_categories_are_fitted_on_rounded_values():
+    X = LOG.astype({"by": "category"})
+    with pytest.raises(ConversionError, match=r"In float32, row .* lies on a split.*categories X\.astype\({'column': "):
+        tuned(clone(TREES).fit(X, LATE), (X, LATE))
+    rounded = X.astype({"at": "float32"})
+    again = clone(TREES).fit(rounded, LATE)
+    np.testing.assert_allclose(tuned(again, (rounded, LATE)).predict(rounded), again.predict(rounded), atol=1e-6)
+
+
 def test_a_threshold_that_is_a_value_of_the_rows_keeps_it_on_its_side():
     X = np.repeat([[0.0], [0.1 + 2**-40], [0.3]], 20, axis=0)
     model = HistGradientBoostingRegressor(max_iter=1).fit(X, np.repeat([0.0, 0.0, 1.0], 20))

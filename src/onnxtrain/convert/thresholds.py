@@ -131,6 +131,7 @@ def _decided(t: np.ndarray, X: np.ndarray | None, column: int) -> np.ndarray:
         raise ConversionError(
             f"In float32, row {row} lies on a split: {X[row, column]!r} in column {column} and {X[other, column]!r} in "
             f"row {other}, which is on the other side of the split, round to the same value. Fit on "
-            "X.astype(np.float32), and fit the estimator on it as well."
+            "X.astype(np.float32), of a frame with texts or categories X.astype({'column': 'float32'}), and fit the "
+            "estimator on it as well."
         )
     return np.where(left, nearest, np.where(right, before, likely))
