@@ -54,13 +54,19 @@ _LEAVES_OUT = r"\bfit(?=\(X(\[known\]|\.filter\(known\)))"
 
 #: The tests of targets for values and for gaps, which have one result per row only for a single column of targets.
 _KNOWN, _MISSING = (
-    r"(known = (?:numpy\.isfinite|pandas\.notna))(\(y(?:_val)?\))",
-    r"(known = ~pandas\.isna)(\(y(?:_val)?\))",
+    r"(known = (?:numpy\.isfinite|pandas\.notna))(\(y\))",
+    r"(known = ~pandas\.isna)(\(y\))",
 )
 
 #: A count of one before a noun in the plural; checks of scikit-learn expect its own "X has 1 features".
 _ONE = r"(?<![\w.,])1 (class|column|row|value)(s|es)\b"
 
+
+#: A call of fit in the code that leaves out rows, with the rows and the targets that remain.
+_FIT_OF_SOME = r"\bfit\(([\w.(]*\bX\)?(?:\[known\]|\.filter\(known\)|\[y [^\]]*\])), ([^,]*\by\b[^,]*?)\)(?=[\s.,]|$)"
+
+#: X and y in code, which stand before an attribute, an index, an operator or the end of a call, but not in (X, y).
+_IN_CODE = r"(?<![\w.'])(?<!X, )([Xy])(?=\.[a-z]|\[| [-/<>=!]=? |\))"
 
 #: Code for an array, after its name; a list has slices of rows, too.
 _OF_ARRAY = r"(?=\.(T|argmax|astype|max|mean|min|ravel|repeat|reshape)\b|\[(None|known|\.\.\.|:,))"
@@ -96,12 +102,11 @@ def for_validation(message: str) -> str:
     >>> for_validation("Leave it out: known = numpy.isfinite(y), fit(X[known], y[known]).")
     'Leave it out: known = numpy.isfinite(y_val), fit(X, y, X_val=X_val[known], y_val=y_val[known]).'
     """
-    message = message.replace("X[model.feature_names_in_]", "X_val[X.columns]").replace("X.reindex(", "X_val.reindex(")
-    message = message.replace("model.feature_names_in_", "X.columns")
+    message = re.sub(_FIT_OF_SOME, r"fit(X, y, X_val=\1, y_val=\2)", message)
+    message = re.sub(_IN_CODE, r"\1_val", message)
     message = re.sub(r"^sample_weight\.shape", "sample_weight_val.shape", message)
     message = message.replace("Pass one weight per row of X", "Pass one weight per row of X_val")
-    message = re.sub(r"(known = [^,]*\b)y\b", r"\1y_val", message)
-    return re.sub(rf"{_LEAVES_OUT}\(X(\S+), y(\S+)\)", r"fit(X, y, X_val=X_val\2, y_val=y_val\3)", message)
+    return message.replace("model.feature_names_in_", "X.columns")
 
 
 def for_part(message: str, i: int) -> str:

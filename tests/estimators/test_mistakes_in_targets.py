@@ -117,3 +117,24 @@ def test_several_labels_with_minus_one_as_the_message_says():
     known = (UNKNOWN >= 0).all(axis=1)
     for rows, y in [(ROWS, (UNKNOWN == 1).astype(int)), (ROWS[known], UNKNOWN[known])]:
         assert OrtGradientClassifier(max_iter=1).fit(rows, y).predict(ROWS).shape == (60, 3)
+
+
+@pytest.mark.parametrize("make", [np.asarray, pd.DataFrame, "polars"])
+def test_the_code_for_infinity_in_a_validation_set_runs(make):
+    if make == "polars":
+        make = pytest.importorskip("polars").DataFrame
+    model, rows = OrtGradientRegressor(max_iter=1), make(np.where(np.arange(60)[:, None] == 3, np.inf, ROWS))
+    with pytest.raises(DataError, match=r"known = numpy\.isfinite\(.*X_val=.*, y_val=y_val\[known\]\)") as e:
+        model.fit(make(ROWS + 0.1), VALUES.to_numpy(), X_val=rows, y_val=VALUES.to_numpy())
+    test, fit = re.search(r"known = (.*), (fit\(.*\))\.$", str(e.value)).groups()
+    names = {"numpy": np, "X": make(ROWS + 0.1), "y": VALUES.to_numpy(), "X_val": rows, "y_val": VALUES.to_numpy()}
+    names["known"] = eval(test, names)
+    assert names["known"].sum() == 59
+    assert eval(f"model.{fit}", names | {"model": model}).n_iter_ == 1
+
+
+def test_the_code_for_numbers_in_place_of_texts_in_a_validation_set_names_y_val():
+    model, y = classes(), np.where(LABELS, "1", "2")
+    with pytest.raises(DataError, match=r"Pass numpy\.asarray\(y_val\)\.astype\(str\)"):
+        model.fit(X, y, X_val=X, y_val=y.astype(int))
+    assert model.fit(X, y, X_val=X + 1e-3, y_val=y.astype(int).astype(str)).n_iter_ == 1

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from sklearn.utils import check_random_state
 
-from onnxtrain.dialects import for_validation
+from onnxtrain.dialects import for_call, for_validation
 from onnxtrain.errors import DataError, ParameterError
 from onnxtrain.estimators.cautions import (
     warn_of_balanced_twice,
@@ -266,7 +266,8 @@ def _validation_data(
     try:
         return given(*rows, ending="_val").further(estimator, model)
     except DataError as e:
-        raise DataError(f"Invalid validation set (X_val, y_val): {for_validation(str(e))}") from e
+        found = for_validation(for_call(str(e), "fit", rows.X, rows.y))
+        raise DataError(f"Invalid validation set (X_val, y_val): {found}") from e
 
 
 def train(estimator: OrtGradientEstimator, model: TrainedModel, fit: Fit, n_epochs: int, *listeners: Listener) -> None:
