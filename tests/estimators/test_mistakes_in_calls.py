@@ -269,7 +269,8 @@ def of_ones(op, y_true, y_pred):
         (
             lambda: tuned_by_zip(["06000", "75001"] * 3).predict(pd.DataFrame({"zip": [6000, 75001]})),
             DataError,
-            "The column 'zip' contained texts in fit, but has dtype int64. Pass X.astype({'zip': str}).",
+            "The column 'zip' contained texts in fit, but has dtype int64. Pass X.astype({'zip': str}) if these "
+            "numbers are the texts, and the texts themselves if they are codes of them.",
         ),
         (lambda: with_new_head(LINE, SPECIES), ParameterError, "Pass the number of classes, len(numpy.unique(y))."),
         (

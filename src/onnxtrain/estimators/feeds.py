@@ -150,8 +150,8 @@ def _as_fitted(name: str, column: np.ndarray, dtype: np.dtype) -> np.ndarray:
     if column.dtype.kind in "fiub" and not (column.dtype.kind == "f" and np.isnan(column).all()):
         raise DataError(
             f"The column {name!r} contained texts in fit, but has dtype {column.dtype}. Pass X.astype({{{name!r}: "
-            f"str}}). If its numbers begin with zeros in a file, read them as texts: pandas.read_csv(..., "
-            f"dtype={{{name!r}: str}})."
+            f"str}}) if these numbers are the texts, and the texts themselves if they are codes of them. If they "
+            f"begin with zeros in a file, read them as texts: pandas.read_csv(..., dtype={{{name!r}: str}})."
         )
     return column.astype(object)
 
