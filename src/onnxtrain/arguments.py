@@ -118,7 +118,9 @@ _REMEDIES = {
     "t_max": "A schedule ends with the last of the max_iter epochs, so it needs no length.",
     "threshold": "Use TunedThresholdClassifierCV(model) of scikit-learn.",
     "target": "Pass the column of the targets as y, and X without it: fit(X.drop(columns='price'), X['price']).",
-    "groups": "Pass groups to the cross-validation: cross_val_score(model, X, y, groups=groups, cv=GroupKFold()).",
+    "groups": "Pass groups to the cross-validation: cross_val_score(model, X, y, groups=groups, cv=GroupKFold()). To "
+    "hold some out for early stopping: train, val = next(GroupShuffleSplit().split(X, y, groups)), fit(X[train], "
+    "y[train], X_val=X[val], y_val=y[val]).",
     "eta_min": "The last rate is a share of the first: onnxtrain.optim.Cosine(rate, final_ratio=eta_min / rate).",
     "return_std": "Training gives no standard deviation. Use model.predict(X, return_std=True) of the model itself, or "
     "train bounds with loss='quantile'.",

@@ -198,6 +198,10 @@ OF_ADAM = ("packed_weights.mean", "packed_weights.square", "step")
     "call, message",
     [
         (lambda: R().fit(X, y, groups=SPECIES), "cross_val_score(model, X, y, groups=groups, cv=GroupKFold())"),
+        (
+            lambda: R().fit(X, y, groups=SPECIES),
+            "train, val = next(GroupShuffleSplit().split(X, y, groups)), fit(X[train]",
+        ),
         (lambda: Cosine(0.1, eta_min=0.01), "onnxtrain.optim.Cosine(rate, final_ratio=eta_min / rate)"),
         (
             lambda: InverseScaling(0.1, gamma=0.5),
