@@ -49,6 +49,13 @@ _OF_PART = {
     "all parts; from_parquet takes it as columns=",
 }
 
+#: What to do with labels of a validation set that y lacks, in place of the remedies for y.
+_UNKNOWN_LABELS = (
+    r"The y of the first fit, .* or an ONNX model with head='new'\.",
+    "Split the rows so that X has each label, train_test_split(X, y, stratify=y), or leave these out: "
+    "known = numpy.isin(y_val, y), fit(X, y, X_val=X_val[known], y_val=y_val[known]).",
+)
+
 #: The call in the code that leaves out rows.
 _LEAVES_OUT = r"\bfit(?=\(X(\[known\]|\.filter\(known\)))"
 
@@ -103,7 +110,7 @@ def for_validation(message: str) -> str:
     'Leave it out: known = numpy.isfinite(y_val), fit(X, y, X_val=X_val[known], y_val=y_val[known]).'
     """
     message = re.sub(_FIT_OF_SOME, r"fit(X, y, X_val=\1, y_val=\2)", message)
-    message = re.sub(_IN_CODE, r"\1_val", message)
+    message = re.sub(*_UNKNOWN_LABELS, re.sub(_IN_CODE, r"\1_val", message))
     message = re.sub(r"^sample_weight\.shape", "sample_weight_val.shape", message)
     message = message.replace("Pass one weight per row of X", "Pass one weight per row of X_val")
     return message.replace("model.feature_names_in_", "X.columns")

@@ -138,3 +138,44 @@ def test_the_code_for_numbers_in_place_of_texts_in_a_validation_set_names_y_val(
     with pytest.raises(DataError, match=r"Pass numpy\.asarray\(y_val\)\.astype\(str\)"):
         model.fit(X, y, X_val=X, y_val=y.astype(int))
     assert model.fit(X, y, X_val=X + 1e-3, y_val=y.astype(int).astype(str)).n_iter_ == 1
+
+
+def test_labels_of_a_validation_set_that_y_lacks_are_left_out_as_the_message_says():
+    train, y_val = X[LABELS == 0], pd.Series(LABELS)
+    y_train = np.arange(len(train)) % 2 + 5
+    y_val[:20] = 5
+    code = "known = numpy.isin(y_val, y), fit(X, y, X_val=X_val[known], y_val=y_val[known])."
+    with pytest.raises(DataError, match=re.escape(f"train_test_split(X, y, stratify=y), or leave these out: {code}")):
+        classes().fit(train, y_train, X_val=X + 1, y_val=y_val)
+    known = np.isin(y_val, y_train)
+    assert classes().fit(train, y_train, X_val=(X + 1)[known], y_val=y_val[known]).n_iter_ == 1
+
+
+def test_shares_of_classes_are_learned_by_their_cross_entropy_as_the_message_says():
+    shares = np.random.default_rng(1).dirichlet(np.ones(3), len(ROWS))
+    model = OrtGradientClassifier(LogisticRegression(), init="random", solver="lbfgs", dtype="float64", tol=1e-6)
+    with pytest.raises(DataError, match=r"To learn the shares, pass each row with each class") as e:
+        model.fit(ROWS, shares)
+    arguments = re.search(r"with each class: (X=.*)\.$", str(e.value)).group(1)
+    eval(f"model.fit({arguments})", {"numpy": np, "X": ROWS, "y": shares, "model": model})
+    best = LogisticRegression(C=1e9, tol=1e-8, max_iter=1000)
+    best.fit(np.repeat(ROWS, 3, axis=0), np.tile([0, 1, 2], len(ROWS)), shares.ravel())
+    np.testing.assert_allclose(model.predict_proba(ROWS), best.predict_proba(ROWS), atol=1e-4)
+    np.testing.assert_allclose(model.predict_proba(ROWS).mean(axis=0), shares.mean(axis=0), atol=1e-4)
+
+
+@pytest.mark.parametrize("make", [np.asarray, pd.DataFrame])
+def test_weights_of_targets_are_those_of_a_loss_as_the_message_says(make):
+    model, y = OrtGradientRegressor(max_iter=3, random_state=0), make(np.c_[VALUES, -VALUES])
+    with pytest.raises(DataError, match=r"got shape \(60, 2\)\. Pass one weight per row\. To weight targets") as e:
+        model.fit(X, y, sample_weight=np.ones((60, 2)))
+    loss = eval(re.search(r"loss=(lambda .*)\.$", str(e.value)).group(1), {"numpy": np})
+    found, expected = model.set_params(loss=loss).fit(X, y).loss_curve_, line().loss
+    assert found == pytest.approx(model.set_params(loss=expected).fit(X, y).loss_curve_)
+
+
+def test_a_validation_set_in_the_place_of_weights_is_passed_by_name_as_the_message_says():
+    with pytest.raises(
+        DataError, match=r"shape \(20, 3\)\. Pass a validation set by name: fit\(X, y, X_val=..., y_val"
+    ):
+        line().fit(X[20:], VALUES[20:], X[:20])

@@ -91,6 +91,12 @@ def check_classes(y: np.ndarray) -> np.ndarray:
     except (TypeError, ValueError) as e:
         if isinstance(e, ValueError) and np.asarray(y).dtype != object:
             shares = " To learn the class with the largest share, pass y.argmax(axis=1)." if np.ndim(y) == 2 else ""
+            if np.ndim(y) == 2 and np.min(y) >= 0 and np.allclose(np.sum(y, axis=1), 1):
+                k = np.shape(y)[1]
+                shares += (
+                    f" To learn the shares, pass each row with each class: X=numpy.repeat(X, {k}, axis=0), "
+                    f"y=numpy.tile(range({k}), len(y)), sample_weight=numpy.ravel(y)."
+                )
             remedy = "Use OrtGradientRegressor to learn numbers."
             if np.asarray(y).dtype.kind == "f" and np.isnan(y).any():
                 remedy = (

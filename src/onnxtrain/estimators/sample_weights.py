@@ -41,8 +41,8 @@ def _check_kind_of_weights(sample_weight: Any) -> None:
         )
 
 
-def _check_shape_of_weights(given: np.ndarray) -> None:
-    """Check that there is one sample weight per row."""
+def _check_shape_of_weights(given: np.ndarray, y: Any) -> None:
+    """Check that there is one sample weight per row of the targets."""
     if given.ndim > 2:
         raise DataError(
             f"sample_weight must contain one number per row, got an array of shape {given.shape}. To weight classes of "
@@ -51,7 +51,13 @@ def _check_shape_of_weights(given: np.ndarray) -> None:
     if given.ndim == 2:
         remedy = "Pass one weight per row, such as numpy.mean(sample_weight, axis=1). To leave out positions of a row, "
         remedy += "give them the label ignore_index, or NaN for numbers."
-        remedy = "Pass numpy.ravel(sample_weight)." if given.shape[1] == 1 else remedy
+        if given.shape[1] == 1:
+            remedy = "Pass numpy.ravel(sample_weight)."
+        elif len(given) != np.shape(y)[0]:
+            remedy = "Pass a validation set by name: fit(X, y, X_val=..., y_val=...)."
+        elif np.shape(y) == given.shape and np.asarray(y).dtype.kind == "f":
+            remedy = "Pass one weight per row. To weight targets, pass a loss with weights: loss=lambda op, y_true, "
+            remedy += f"y_pred: ((y_true - y_pred) ** 2 * numpy.ones({given.shape[1]})).sum(axis=1, keepdims=True)."
         raise DataError(f"sample_weight must contain one number per row, got shape {given.shape}. {remedy}")
 
 
@@ -76,7 +82,7 @@ def check_sample_weight(
         return None
     _check_kind_of_weights(sample_weight)
     given = np.asarray(sample_weight)
-    _check_shape_of_weights(given)
+    _check_shape_of_weights(given, X)
     others = [w for w in given.ravel() if isinstance(w, (str, bytes, complex))] if given.dtype.kind in "USOc" else []
     if others:
         raise DataError(
