@@ -222,7 +222,8 @@ def gradients(
         remedy = f"Exclude {'it' if len(lost) == 1 else 'them'} from training."
         if len(lost) == len(wrt):
             remedy = (
-                "Nothing is left to train. Does a loss of your own use y_pred, and not only in op.Sign or op.Round?"
+                "Nothing is left to train. Does a loss of your own use y_pred, and not only in a comparison, op.Sign "
+                "or op.Round? A smooth form of a > b is op.Sigmoid(a - b)."
             )
         if not all(graphs.is_float(v) for v in wrt if v not in found):
             remedy = "Integers, such as token ids, have no derivative. Ask for that of a floating-point value."

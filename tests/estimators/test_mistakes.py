@@ -2959,6 +2959,16 @@ FOURTH_HOUR = [
         LossError,
         "Convert it to floats: op.CastLike(x, y_pred).",
     ),
+    (
+        lambda _: R(loss=lambda op, y, p: abs(y - p) > 1).fit(X, y),
+        LossError,
+        "A comparison has no derivative. A smooth form of a > b is op.Sigmoid(a - b).",
+    ),
+    (
+        lambda _: R(loss=lambda op, y, p: op.CastLike(abs(y - p) > 1, p)).fit(X, y),
+        WeightError,
+        "and not only in a comparison, op.Sign or op.Round? A smooth form of a > b is op.Sigmoid(a - b).",
+    ),
     (lambda _: R(loss=lambda op, y, p: op.Sub(y)).fit(X, y), ModelError, "An operator has too few or too many inputs."),
     (
         lambda _: R(Pipeline([StandardScaler(), Ridge()])).fit(X, y),
@@ -3796,6 +3806,16 @@ SEVENTH_HOUR = [
         lambda _: R(learning_rate={"coef": 0.1}).fit(X, y),
         OptimizerError,
         "learning_rate={'coef': 0.1} is a dictionary, but one rate holds for all weights. Pass a number; weights_to_tr",
+    ),
+    (
+        lambda _: R(learning_rate={0: 0.1, 10: 0.01}).fit(X, y),
+        OptimizerError,
+        "rates that change are a function of the step, such as lambda step: 0.01 if step < 100 else 0.001.",
+    ),
+    (
+        lambda r: r.load_training_state(r.weights_),
+        DataError,
+        "These are weights. Assign each of them: model.weights_['coef'] = values.",
     ),
     (lambda r: r.no_grad, AttributeError, "predict and score compute no gradients; call them as they are."),
     (

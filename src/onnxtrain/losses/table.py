@@ -335,6 +335,8 @@ def _check_rows(name: str, rows: object, y_true: ir.Value, y_pred: ir.Value) -> 
         remedy = "Sum over outputs with x.sum(axis=1, keepdims=True) or op.ReduceSum(x, [1], keepdims=1)."
         if rows.shape is not None and not len(rows.shape):
             remedy = "Leave out the mean or the sum over the rows; the objective is the mean of these values."
+        elif rows.dtype is ir.DataType.BOOL:
+            remedy = "A comparison has no derivative. A smooth form of a > b is op.Sigmoid(a - b)."
         elif not is_float(rows):
             remedy = "Convert it to floats: op.CastLike(x, y_pred)."
         elif _width(rows) not in {None, _width(y_pred), _width(y_true)}:

@@ -405,10 +405,12 @@ def make_schedule(learning_rate: LearningRate) -> Schedule:
     if isinstance(learning_rate, Optimizer):
         raise OptimizerError(f"learning_rate={learning_rate!r} is an optimizer. Pass it as solver=.")
     if isinstance(learning_rate, Mapping):
-        raise OptimizerError(
-            f"learning_rate={learning_rate!r:.80} is a dictionary, but one rate holds for all weights. Pass a number; "
-            "weights_to_train=[...] names the weights to train at all."
+        remedy = (
+            "one rate holds for all weights. Pass a number; weights_to_train=[...] names the weights to train at all."
         )
+        if all(isinstance(key, numbers.Real) for key in learning_rate):
+            remedy = "rates that change are a function of the step, such as lambda step: 0.01 if step < 100 else 0.001."
+        raise OptimizerError(f"learning_rate={learning_rate!r:.80} is a dictionary, but {remedy}")
     raise OptimizerError(
         f"learning_rate must be a number, one of {', '.join(SCHEDULES)}, a schedule or a function of the step, "
         f"got {learning_rate!r}."

@@ -105,7 +105,7 @@ class PortableStep:
             A name or a shape differs from the expected one, or a value is infinite or NaN.
         """
         state = self._begun(state, optimizer)
-        found = _checked(arrays, self.arrays(state, optimizer))
+        found = _checked(arrays, self.arrays(state, optimizer), state.weights)
         number = int(found.pop(self.counter)[0])
         return replace(
             state,
@@ -137,11 +137,15 @@ _OF_ANOTHER_WAY: dict[str, Any] = {
 }
 
 
-def _checked(arrays: Mapping[str, Any], expected: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return arrays after checking their names, shapes and types."""
+def _checked(
+    arrays: Mapping[str, Any], expected: Mapping[str, np.ndarray], weights: Container[str]
+) -> dict[str, np.ndarray]:
+    """Return arrays after checking their names, shapes and types; the names of `weights` are no state."""
     for names, problem in ((expected.keys() - arrays.keys(), "lacks"), (arrays.keys() - expected.keys(), "also has")):
         if names:
             remedy = "It comes from a step of another estimator, or with another solver."
+            if arrays and all(name in weights for name in arrays):
+                remedy = f"These are weights. Assign each of them: model.weights_[{min(arrays)!r}] = values."
             if {f"next_{name}" for name in expected} <= {*arrays}:
                 remedy = (
                     "The outputs of a step begin with next_. Pass "
