@@ -198,6 +198,20 @@ def test_rows_without_names_are_warned_of_where_the_model_saw_names(diabetes):
         model.predict(X)
 
 
+def test_names_that_fit_did_not_see_are_matched_by_position_as_the_warning_says(diabetes):
+    pandas = pytest.importorskip("pandas")
+    X, y = diabetes
+    model, frame = trained(X, y), pandas.DataFrame(X, columns=list("abcdefghij"))
+    with pytest.warns(
+        UserWarning, match="without feature names. Columns are matched by position: column 0 is 'j'."
+    ) as w:
+        found = model.predict(frame[list("jihgfedcba")])
+    assert len(w) == 1
+    assert (found == model.predict(X[:, ::-1])).all()
+    assert (model.predict(frame.to_numpy()) == model.predict(X)).all()  # filterwarnings = error
+    assert list(frame) == list("abcdefghij")
+
+
 def test_scores_become_labels_piece_by_piece(monkeypatch):
     X, y = load_iris(return_X_y=True)
     model, given = OrtGradientClassifier(max_iter=1, random_state=0).fit(X, y), []

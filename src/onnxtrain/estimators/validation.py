@@ -62,6 +62,7 @@ def check_X_y(
     X becomes an ndarray of `dtype`, or a CSR matrix of any floating-point type. It is not copied if it already is.
     """
     _check_no_dates(X)
+    X = X if reset else _without_new_names(X, estimator)
     if y is not None:
         check_lengths(X, y)
     if dtype.kind == "f" and _is_clean(X, estimator, ndim, reset=reset) and (y is None or _is_clean_target(y)):
@@ -100,6 +101,24 @@ def check_X_y(
     if numeric:
         _check_no_durations(targets)
     return rows, targets
+
+
+def _without_new_names(X: Any, estimator: Estimator) -> Any:
+    """Return rows without the names of their columns if ``fit`` had no names, after a warning.
+
+    scikit-learn warns, too, but it does not say how the columns are matched.
+    """
+    named = hasattr(X, "iloc") and is_frame(X) and {*map(type, X.columns)} == {str}
+    if not named or hasattr(estimator, "feature_names_in_"):
+        return X
+    warn(
+        f"X has feature names, but {type(estimator).__name__} was fitted without feature names. Columns are matched by "
+        f"position: column 0 is {X.columns[0]!r:.80}. Pass X.to_numpy() if they have the order of fit, else select "
+        "that order first, or fit with a frame, whose columns are matched by name."
+    )
+    X = X.iloc[:]
+    X.columns = range(X.shape[1])
+    return X
 
 
 def check_targets(X: Any, y: Any, *, classifies: bool) -> None:
