@@ -970,3 +970,50 @@ def test_tags_beside_a_number_to_ignore_as_the_message_says():
     rows = np.ones((20, 4, 2))
     for y, ignored in [(TAGS, "-100"), (np.array(TAGS, object), -100)]:
         assert C(TAGGER, ignore_index=ignored, max_iter=1).fit(rows, y).classes_.tolist() == ["B", "I", "O"]
+
+
+def loss_of(package, name, usual, options=None):
+    """Return an object as a class of losses of PyTorch (options are attributes) or Keras (a configuration) makes it."""
+
+    class Made:
+        __module__ = package
+
+        def __init__(self, **changed):
+            vars(self).update(usual | changed)
+
+        if package == "keras.losses":
+
+            def get_config(self):
+                return {name: value for name, value in vars(self).items() if name[0] != "_"}
+
+    Made.__name__ = name
+    return Made(**(options or {}))
+
+
+@pytest.mark.parametrize(
+    "found, code",
+    [
+        (loss_of("torch.nn", "SmoothL1Loss", {"beta": 1.0}), "Pass loss='huber'."),
+        (loss_of("torch.nn", "SmoothL1Loss", {"beta": 1.0}, {"beta": 2.0}), "'huber', loss_params={'delta': 2.0}."),
+        (loss_of("keras.losses", "Huber", {"delta": 1.0}, {"delta": 3.0}), "'huber', loss_params={'delta': 3.0}."),
+        (
+            loss_of("torch.nn", "CrossEntropyLoss", {"ignore_index": -100}, {"ignore_index": 0}),
+            "Pass loss='log'. For its ignore_index, set ignore_index of OrtGradientClassifier.",
+        ),
+        (
+            loss_of("torch.nn", "MSELoss", {"reduction": "mean"}, {"reduction": "sum"}),
+            "Pass loss='squared_error'. It has no reduction='sum'.",
+        ),
+    ],
+)
+def test_the_options_of_a_loss_of_another_library_are_named(found, code):
+    with pytest.raises(LossError, match=f"{re.escape(code)}$"):
+        C(READER, loss=found).fit(TOKENS, KINDS)
+
+
+def test_the_weights_of_a_loss_of_pytorch_are_named():
+    torch = pytest.importorskip("torch")
+    found = torch.nn.CrossEntropyLoss(weight=torch.ones(2), label_smoothing=0.1)
+    code = "loss_params={'label_smoothing': 0.1}. For its weight, set class_weight of OrtGradientClassifier."
+    with pytest.raises(LossError, match=f"{re.escape(code)}$"):
+        C(READER, loss=found).fit(TOKENS, KINDS)

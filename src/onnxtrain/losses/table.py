@@ -231,8 +231,41 @@ def _check_library(loss: object) -> None:
     shown = f"{loss!r:.80}" if name == type(loss).__name__ and repr(loss)[0] != "<" else name
     ours = our_name(name)
     example = "loss=lambda op, y_true, y_pred: abs(y_true - y_pred)"
-    remedy = f"Write it as a function of the graph, such as {example}." if ours is None else f"Pass loss={ours!r}."
+    remedy = f"Write it as a function of the graph, such as {example}." if ours is None else _with_options(ours, loss)
     raise LossError(f"loss must be a name or a function of (op, y_true, y_pred), got {shown} of {library}. {remedy}")
+
+
+#: Options of losses of PyTorch that are parameters of the estimators.
+_OF_ESTIMATORS = {"ignore_index": "ignore_index", "pos_weight": "class_weight", "weight": "class_weight"}
+
+
+def _with_options(ours: str, loss: object) -> str:
+    """Return the code for a loss object of another library, with the options that differ from those of its class."""
+    names = [p.name for p in _signature_of(LOSSES[ours].function) if p.kind is p.KEYWORD_ONLY]
+    params, others = {}, []
+    for option, value in _changed_options(loss).items():
+        name = option if option in names else _PARAMETERS_OF_OTHERS.get(option)
+        if name in names:
+            params[name] = value
+        elif option in _OF_ESTIMATORS:
+            others.append(f" For its {option}, set {_OF_ESTIMATORS[option]} of OrtGradientClassifier.")
+        else:
+            others.append(f" It has no {option}={value!r:.40}.")
+    return f"Pass loss={ours!r}{f', loss_params={params!r}' if params else ''}.{''.join(others)}"
+
+
+def _changed_options(loss: Any) -> dict[str, Any]:
+    """Return the options of a loss object of PyTorch or Keras whose values are not the default ones."""
+    try:
+        given, usual = _options(loss), _options(type(loss)())
+    except (TypeError, ValueError):  # a function, or a class with required options
+        return {}
+    return {name: x for name, x in given.items() if name in usual and repr(x) != repr(usual[name])}
+
+
+def _options(loss: Any) -> dict[str, Any]:
+    found = loss.get_config() if hasattr(loss, "get_config") else {**vars(loss), **vars(loss).get("_buffers", {})}
+    return {name: value for name, value in found.items() if name[0] != "_"}
 
 
 def loss_kind(loss: str | Callable[..., ir.Value]) -> str:
