@@ -427,6 +427,22 @@ def test_a_fit_says_once_that_an_offset_costs_the_whole_graph():
         remedy.get_trained_onnx()
 
 
+@pytest.mark.parametrize("make", [np.asarray, pd.DataFrame])
+def test_a_fit_says_that_float64_does_not_help_columns_that_float32_makes_steps_of(make):
+    rows = RNG.normal(size=(len(Y), 2))
+    rows[:, 1] = 1e9 + np.arange(len(Y)) % 50
+    rows = make(rows)
+    model = make_pipeline(StandardScaler(), Ridge(1e-3)).fit(rows, Y)
+    for dtype in ("float32", "float64"):
+        with pytest.warns(UserWarning, match=r"runs 'standardscaler', .*part='tail'.*even with dtype='float64'") as w:
+            tuned = OrtGradientRegressor(model, max_iter=0, dtype=dtype).fit(rows, Y)
+        assert len(w) == 1
+        np.testing.assert_allclose(tuned.predict(rows), model.predict(rows), rtol=1e-4)
+        with pytest.raises(ExportError, match=r"pass X\.astype\(numpy\.float32\): .*, with dtype='float64' if"):
+            tuned.get_trained_onnx()
+    OrtGradientRegressor(model, max_iter=0, dtype="float64").fit(rows.astype(np.float32), Y).get_trained_onnx()
+
+
 #: Columns whose rounding leaves five digits of the predictions.
 KEPT = {
     "prices": np.column_stack([RNG.normal(450, 0.8, 500), RNG.normal(size=(500, 3))]),

@@ -50,7 +50,7 @@ _ROUNDING = 1e-3
 _CHANGE_OF_PREDICTIONS = 5e-6
 
 #: The remark for rows that were measured or computed in float32.
-_ROUNDED_ANYWAY = "If the rows need only float32, pass {}: the steps then stay in the graph."
+_ROUNDED_ANYWAY = "If the rows need only float32, pass {}: the steps then stay in the graph"
 
 #: The methods that predict, the most informative first.
 _METHODS = ("predict_proba", "decision_function", "predict")
@@ -257,11 +257,11 @@ def reason_of_rounding(estimator: Estimator | None, X: ArrayLike, dtype: str) ->
     if change > _ROUNDING:
         return (
             "float32 rounds their rows too much, and ONNX stores thresholds and categories in float32 even with "
-            f"dtype='float64'. {rounded_anyway}"
+            f"dtype='float64'. {rounded_anyway}, with dtype='float64' if the estimator is fitted."
         )
     if dtype == "float32" and change > _CHANGE_OF_PREDICTIONS and _predicts_otherwise(estimator, X):
         in_float64 = "Set dtype='float64' to include the steps."
-        return f"float32 rounds their rows too much. {in_float64} {rounded_anyway}"
+        return f"float32 rounds their rows too much. {in_float64} {rounded_anyway}."
     return ""
 
 

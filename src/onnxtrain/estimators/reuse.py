@@ -63,7 +63,8 @@ _RECORDS = frozenset(
 #: Values with a smaller relative difference may be equal in a float32 graph.
 _VISIBLE = 1e-5
 
-_IN_FLOAT64 = "float32 has too few digits for what it computes. Set dtype='float64'."
+#: The end of the message about a graph that agrees with its estimator in float64 only.
+IN_FLOAT64 = "float32 has too few digits for what it computes. Set dtype='float64'."
 
 #: Classifiers whose leaves hold the probabilities of all classes.
 _TREES = (RandomForestClassifier, ExtraTreesClassifier, DecisionTreeClassifier)
@@ -271,7 +272,7 @@ def _remedy_of_digits(estimator: Estimator, reading: Reading, agrees_in_float64:
         return BY_SIGMOID
     ties = holds(estimator, NEAREST)  # with more digits, other rows are equally far
     if reading.dtype == "float32" and not ties and agrees_in_float64():
-        return _IN_FLOAT64
+        return IN_FLOAT64
     return BY_SIGMOID if is_steep(estimator) else ""
 
 

@@ -74,7 +74,7 @@ from onnxtrain.estimators.remedies import as_data_error, check_no_dates
 from onnxtrain.estimators.reports import (
     is_part_of_more,
 )
-from onnxtrain.estimators.reuse import as_source
+from onnxtrain.estimators.reuse import IN_FLOAT64, as_source
 from onnxtrain.estimators.sample_weights import check_sample_weight
 from onnxtrain.estimators.settings import floats_of, go_on, parameters_of_start, with_objective
 from onnxtrain.estimators.source import Source, layout_of, opened, with_head
@@ -251,6 +251,9 @@ def _start_divided(
         with _first_step_named(estimator, whole):
             rows = check_first_rows(estimator, X, y, sample_weight)
         return rows, *_begin(estimator, rows, whole)
+    if IN_FLOAT64 in str(refused) and is_rounded(X):
+        rounding = reason_of_rounding(whole, X, floats_of(estimator.dtype))
+        refused = None if rounding else refused
     given = (X, y, sample_weight)
     begun, refused = _begun_divided(estimator, given, found, refused, rounding)
     if begun is None and (ranked := on_ranks(whole)) is not None:
