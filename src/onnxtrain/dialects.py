@@ -72,8 +72,8 @@ _ONE = r"(?<![\w.,])1 (class|column|row|value)(s|es)\b"
 #: A call of fit in the code that leaves out rows, with the rows and the targets that remain.
 _FIT_OF_SOME = r"\bfit\(([\w.(]*\bX\)?(?:\[known\]|\.filter\(known\)|\[y [^\]]*\])), ([^,]*\by\b[^,]*?)\)(?=[\s.,]|$)"
 
-#: X and y in code, which stand before an attribute, an index, an operator or the end of a call, but not in (X, y).
-_IN_CODE = r"(?<![\w.'])(?<!X, )([Xy])(?=\.[a-z]|\[| [-/<>=!]=? |\))"
+#: X and y in code, which stand before an attribute, an index, an operator or a closing bracket, but not in (X, y).
+_IN_CODE = r"(?<![\w.'])(?<!X, )([Xy])(?=\.[a-z]|\[| [-/<>=!]=? |[])])"
 
 #: Code for an array, after its name; a list has slices of rows, too.
 _OF_ARRAY = r"(?=\.(T|argmax|astype|max|mean|min|ravel|repeat|reshape)\b|\[(None|known|\.\.\.|:,))"

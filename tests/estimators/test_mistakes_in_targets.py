@@ -138,6 +138,8 @@ def test_the_code_for_numbers_in_place_of_texts_in_a_validation_set_names_y_val(
     with pytest.raises(DataError, match=r"Pass numpy\.asarray\(y_val\)\.astype\(str\)"):
         model.fit(X, y, X_val=X, y_val=y.astype(int))
     assert model.fit(X, y, X_val=X + 1e-3, y_val=y.astype(int).astype(str)).n_iter_ == 1
+    with pytest.raises(DataError, match=r"pass numpy\.array\(\['no', 'yes'\]\)\[y_val\]"):
+        model.fit(X, WORDS, X_val=X, y_val=LABELS)
 
 
 def test_labels_of_a_validation_set_that_y_lacks_are_left_out_as_the_message_says():
