@@ -111,6 +111,18 @@ def test_values_that_are_no_frequent_category(column, values, min_frequency, unk
     np.testing.assert_allclose(tuned.predict(others), model.predict(others), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_infrequent_categories_in_front_of_a_scaler(sparse):
+    rows = TEXTS.assign(n=np.arange(N) % 7 % 4)
+    encode = OneHotEncoder(min_frequency=20, handle_unknown="infrequent_if_exist", sparse_output=sparse)
+    columns = ColumnTransformer([("c", make_pipeline(encode, StandardScaler(with_mean=False)), ["t", "n"])])
+    model = make_pipeline(columns, Ridge()).fit(rows, Y)
+    tuned = OrtGradientRegressor(model, max_iter=0).fit(rows, Y)
+    assert set(tuned.onnx_status_.values()) == {"ONNX"}
+    others = rows.assign(n=9, t="another")
+    np.testing.assert_allclose(tuned.predict(others), model.predict(others), rtol=1e-4, atol=1e-4)
+
+
 def test_a_fraction_is_an_unknown_category():
     rows = TEXTS.assign(f=np.arange(N) % 4 + 0.0)
     columns = ColumnTransformer([("c", OneHotEncoder(), ["t", "f"])], remainder="passthrough")

@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     from skl2onnx.common._topology import Operator, Scope
 
 
-@repair(OneHotEncoder)
+def _columns_of_encoder(operator: Operator) -> None:
+    """Set the type of the output, without a column for each infrequent category, which skl2onnx counts."""
+    from skl2onnx.common.data_types import FloatTensorType, Int64TensorType
+
+    model = operator.raw_operator
+    kind = Int64TensorType if np.issubdtype(model.dtype, np.signedinteger) else FloatTensorType
+    operator.outputs[0].type = kind([operator.inputs[0].get_first_dimension(), len(model.get_feature_names_out())])
+
+
+@repair(OneHotEncoder, shapes=_columns_of_encoder)
 def categories_of_new_rows(
     convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
 ) -> None:
