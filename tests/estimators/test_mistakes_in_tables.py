@@ -9,9 +9,12 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import sklearn
+from sklearn.base import clone
 from sklearn.compose import make_column_transformer
+from sklearn.ensemble import BaggingRegressor, HistGradientBoostingRegressor, StackingRegressor
 from sklearn.impute import SimpleImputer
-from sklearn.linear_model import LinearRegression, LogisticRegression
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.multioutput import MultiOutputRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
     FunctionTransformer,
@@ -576,3 +579,50 @@ def test_parquet_files_are_read_in_parts_as_the_messages_say(tmp_path):
     with pytest.raises(DataError, match="with one list of columns for all parts; from_parquet takes it as columns="):
         again.fit(from_parquet(whole, label="y"), X_val=from_parquet(moved, label="y"))
     again.fit(from_parquet(whole, label="y"), X_val=from_parquet(moved, label="y", columns=["a", "b", "c"]))
+
+
+#: Members with an encoder each, in front of whose ensemble one encoder has the same effect.
+ENCODER = make_column_transformer((OneHotEncoder(handle_unknown="ignore", sparse_output=False), ["kind"]))
+ENSEMBLES = [
+    lambda member: StackingRegressor([("a", member(Ridge())), ("b", member(Ridge(9.0)))], Ridge(), cv=2),
+    lambda member: MultiOutputRegressor(member(Ridge())),
+]
+
+
+@pytest.mark.parametrize("ensemble", ENSEMBLES)
+def test_members_with_encoders_need_them_in_front_for_a_graph_of_all(ensemble):
+    y = np.c_[RENT, RENT] if "MultiOutput" in repr(ensemble(Ridge)) else RENT
+    X = BIKES[["kind", "weight"]]
+    tuned = OrtGradientRegressor(ensemble(lambda last: make_pipeline(ENCODER, last)), max_iter=1).fit(X, y)
+    with pytest.raises(ExportError, match=r"have several types. Put their encoder in front of it: make_pipeline\(enc"):
+        tuned.get_trained_onnx()
+    OrtGradientRegressor(make_pipeline(ENCODER, ensemble(lambda last: last)), max_iter=1).fit(X, y).get_trained_onnx()
+
+
+def test_splits_on_categories_are_named():
+    X, model = BIKES[["kind"]].astype("category"), HistGradientBoostingRegressor(min_samples_leaf=1, max_iter=3)
+    message = why_not_exported(clone(model).set_params(categorical_features=[0]), X)
+    assert "HistGradientBoostingRegressor splits on sets of categories, but the trees that skl2onnx writes" in message
+    encoder = make_column_transformer((OrdinalEncoder(), ["kind"]), remainder="passthrough")
+    assert is_exported(make_pipeline(encoder, model), X)
+
+
+def test_a_member_that_splits_on_categories():
+    X = pd.DataFrame({"kind": np.arange(20) % 5, "weight": BIKES["weight"]})
+    member = HistGradientBoostingRegressor(categorical_features=[0], min_samples_leaf=1, max_iter=3)
+    bag = BaggingRegressor(member, 3, random_state=0).fit(X, X["kind"] % 2 + 0.0)
+    tuned = OrtGradientRegressor(bag, max_iter=0).fit(X, X["kind"] % 2 + 0.0)
+    np.testing.assert_allclose(tuned.predict(X), bag.predict(X), rtol=1e-5, atol=1e-6)
+
+
+@NAMES_OF_POLARS
+@pytest.mark.parametrize("encoder", [OneHotEncoder(), OrdinalEncoder()])
+def test_an_encoder_of_texts_and_integers_of_polars(encoder):
+    X = pl.DataFrame({"kind": ["city", "road"] * 10, "gears": [3, 7, 21, 7] * 5})
+    model = make_pipeline(make_column_transformer((encoder, ["kind", "gears"])), Ridge())
+    message = why_not_exported(clone(model).fit(X, RENT), X)
+    assert "encodes strings and numbers of a frame that is not of pandas" in message
+    assert "Give each type an encoder of its own, or fit the model and this" in message
+    assert is_exported(model, X.to_pandas())
+    each = make_pipeline(make_column_transformer((encoder, ["kind"]), (encoder, ["gears"])), Ridge())
+    assert is_exported(each.fit(X, RENT), X)

@@ -17,6 +17,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import date, timedelta
 from decimal import Decimal
+from numbers import Number
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,6 +44,7 @@ from onnxtrain.convert.custom import CONVERTERS, OF_OURS, is_ours, options_of_ki
 from onnxtrain.convert.learned import inside, is_idle, library_of, paths, remedy_of_exporter, thawed
 from onnxtrain.convert.repairs import ADDITIONS, REPAIRS, SHAPES, Addition, last_step, repair_graph
 from onnxtrain.convert.selection import Columns
+from onnxtrain.convert.thresholds import HISTOGRAMS
 from onnxtrain.errors import ConversionError
 from onnxtrain.graph import OPSET, assign, find_schema, names_in, unique_name, values_in
 
@@ -105,7 +107,8 @@ def repaired_graph(estimator: BaseEstimator, X: Any, *, raw_scores: bool = False
         There is no converter, or it fails, or an encoder has dates as categories.
     """
     estimator = _predicting(_with_signed_labels(_without_covers(estimator)))
-    _check_no_encoded_dates(estimator, X)
+    _check_no_splits_by_categories(estimator)
+    _check_encoded(estimator, X)
     plain = _without_passthrough(estimator)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -154,6 +157,12 @@ def _failure(estimator: BaseEstimator, error: Exception, X: Any) -> str:
     if isinstance(error, ConversionError):  # it has a reason and a remedy
         return f"{name} cannot be converted to ONNX: {error}"
     taken = _columns_taken(estimator, step, X)
+    if "at most 1 input(s)" in why and any(hasattr(inner, "transform") for inner in inside(step) if inner is not step):
+        kind = type(step).__name__
+        return (
+            f"{name} cannot be converted to ONNX: skl2onnx gives the members of {kind} one array, but the columns of X "
+            f"have several types. Put their encoder in front of it: make_pipeline(encoder, {kind}(...))."
+        )
     if _MEETS_TEXT.search(why) and (found := _columns_at_fault(taken)):
         return f"{name} takes numeric columns, but X has {found}"
     if reason := _reason(estimator, step, taken, why):
@@ -230,8 +239,27 @@ def _of_names(estimator: BaseEstimator) -> str:
     return ""
 
 
-def _check_no_encoded_dates(estimator: BaseEstimator, X: Any) -> None:
-    """Raise a ConversionError for an encoder of dates: skl2onnx would compare their strings with other strings."""
+def _check_no_splits_by_categories(estimator: BaseEstimator) -> None:
+    """Raise a ConversionError for histogram gradient boosting on categories, which skl2onnx takes for thresholds."""
+    for step in inside(estimator):
+        trees = [tree for trees in getattr(step, "_predictors", ()) for tree in trees]
+        if isinstance(step, HISTOGRAMS) and any(
+            (tree.nodes["is_categorical"] > tree.nodes["is_leaf"]).any() for tree in trees
+        ):
+            name = type(step).__name__
+            raise ConversionError(
+                f"{name} splits on sets of categories, but the trees that skl2onnx writes compare a column with one "
+                f"value. For a graph of all of it, set categorical_features=None, with an encoder in front: "
+                f"make_pipeline(make_column_transformer((OrdinalEncoder(), [...]), remainder='passthrough'), {name}())."
+            )
+
+
+def _check_encoded(estimator: BaseEstimator, X: Any) -> None:
+    """Raise a ConversionError for an encoder of dates, or of columns of other types than those of its fit.
+
+    skl2onnx would compare the strings of dates with other strings. A frame of polars gives an encoder all its columns
+    as one array of objects.
+    """
     for path, step in paths(estimator):
         categories = [each for each in getattr(step, "categories_", ()) if len(each)]
         if any(each.dtype.kind in "mM" or isinstance(each[0], (date, timedelta)) for each in categories):
@@ -239,6 +267,17 @@ def _check_no_encoded_dates(estimator: BaseEstimator, X: Any) -> None:
             raise ConversionError(
                 f"{path} encodes dates or durations in {name!r}, which ONNX does not have. Convert them to strings in "
                 f"fit and in predict, for example X[{name!r}].map(str)."
+            )
+        taken = _columns_taken(estimator, step, X)
+        kinds = [dtype.kind for dtype in taken.dtypes] if by_column(taken) else []
+        if len(kinds) == len(categories) and any(
+            kind in "iufb" and each.dtype == object and isinstance(each[0], Number)
+            for kind, each in zip(kinds, categories, strict=True)
+        ):
+            raise ConversionError(
+                f"{path} encodes strings and numbers of a frame that is not of pandas, which it takes as one array of "
+                "objects. Give each type an encoder of its own, or fit the model and this estimator on a frame of "
+                "pandas: X.to_pandas()."
             )
 
 

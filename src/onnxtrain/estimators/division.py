@@ -23,7 +23,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from onnxtrain.convert.learned import Path, get, inside, is_idle, n_columns_of, paths, thawed
+from onnxtrain.convert.learned import Path, get, holds, inside, is_idle, n_columns_of, paths, thawed
 from onnxtrain.convert.selection import Columns
 from onnxtrain.convert.thresholds import HISTOGRAMS
 from onnxtrain.errors import ConversionError
@@ -115,7 +115,7 @@ def is_divisible(estimator: object) -> TypeIs[BaseEstimator]:
     last = _flat(estimator)[-1][1]
     if isinstance(estimator, Pipeline) and len(_flat(estimator)) > 1:
         return hasattr(last, "fit")
-    return _holds_pipelines(estimator) or isinstance(last, HISTOGRAMS)
+    return _holds_pipelines(estimator) or holds(last, HISTOGRAMS)
 
 
 def divisions(whole: Estimator, weights_to_train: Any = None) -> list[Division]:
