@@ -12,10 +12,10 @@ import sklearn
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import BaggingRegressor, HistGradientBoostingRegressor, StackingRegressor
-from sklearn.impute import SimpleImputer
+from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.multioutput import MultiOutputRegressor
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import (
     FunctionTransformer,
     OneHotEncoder,
@@ -626,3 +626,85 @@ def test_an_encoder_of_texts_and_integers_of_polars(encoder):
     assert is_exported(model, X.to_pandas())
     each = make_pipeline(make_column_transformer((encoder, ["kind"]), (encoder, ["gears"])), Ridge())
     assert is_exported(each.fit(X, RENT), X)
+
+
+#: Values of which some are missing, and the columns that mark them.
+UNKNOWN = pd.DataFrame({"weight": BIKES["weight"].where(BIKES.index % 3 > 0), "gears": np.arange(20) % 7 + 0.0})
+
+
+@pytest.mark.parametrize("X", [UNKNOWN, UNKNOWN.to_numpy()], ids=["frame", "array"])
+def test_indicators_beside_an_imputer(X):
+    known = X.fillna(-1) if hasattr(X, "fillna") else np.nan_to_num(X, nan=-1)
+
+    def model(**how):
+        values = make_pipeline(SimpleImputer(), StandardScaler())
+        given = X if how.get("missing_values", np.nan) != -1 else known
+        return make_pipeline(make_union(values, MissingIndicator(**how)), LinearRegression()).fit(given, RENT)
+
+    message = why_not_exported(model(), X)
+    assert "which a graph does not. Set error_on_new=False, or leave it out and set SimpleImputer(add_ind" in message
+    assert is_exported(model(error_on_new=False), X)
+    assert is_exported(model(features="all"), X)
+    assert is_exported(make_pipeline(SimpleImputer(add_indicator=True), LinearRegression()), X)
+    assert is_exported(model(features="all", missing_values=-1), known)
+
+
+def test_an_indicator_of_missing_strings():
+    X = pd.DataFrame({"kind": ["city", "?"] * 10, "brand": ["Cube", "?", "Trek", "Koga"] * 5})
+    model = make_pipeline(MissingIndicator(missing_values="?", features="all"), LinearRegression())
+    assert "MissingIndicator marks '?', and ONNX has no missing strings. Leave it out" in why_not_exported(model, X)
+
+
+@pytest.mark.parametrize("X", [UNKNOWN, UNKNOWN.to_numpy()], ids=["frame", "array"])
+def test_imputers_of_several_columns_are_part_of_the_file(X):
+    columns = ["weight", "gears"] if X is UNKNOWN else [0, 1]
+    imputers = [(make_pipeline(SimpleImputer(), StandardScaler()), columns[:1]), (SimpleImputer(), columns[1:])]
+    assert is_exported(make_pipeline(make_column_transformer(*imputers), LinearRegression()), X)
+
+
+def test_a_step_beside_an_imputer_that_refuses_missing_values():
+    model = make_pipeline(make_union(SimpleImputer(), FunctionTransformer(np.nan_to_num)), LinearRegression())
+    message = why_not_exported(model, UNKNOWN.to_numpy())
+    assert "X has missing values, which each step in front of an imputer, or beside it, must take" in message
+
+
+def test_a_column_of_strings_and_numbers():
+    X = BIKES.assign(size=["M", 52, 54, np.nan] * 5)[["size", "weight"]]
+    columns = (make_pipeline(SimpleImputer(strategy="most_frequent"), OneHotEncoder()), ["size"])
+    model = make_pipeline(make_column_transformer(columns, remainder="passthrough"), Ridge())
+    with pytest.raises(ArgumentTypeError, match=r"'size' has strings and numbers. Make strings of all: X") as e:
+        OrtGradientRegressor(model).fit(X, RENT)
+    exec(re.search(r"strings of all: (.*\))\.", str(e.value))[1], {"X": X})
+    assert is_exported(model, X)
+
+
+def test_an_imputer_of_strings_and_numbers():
+    X = BIKES.assign(size=["M", 52, 54, np.nan] * 5)[["size"]]
+    steps = SimpleImputer(strategy="most_frequent"), FunctionTransformer(lambda X: X.astype(str)), OneHotEncoder()
+    message = why_not_exported(make_pipeline(*steps, Ridge()), X)
+    exec(re.search(r"has strings and numbers. Make strings of all: (.*\))\)\.", message)[1], {"X": X})
+    assert is_exported(make_pipeline(steps[0], steps[2], Ridge()), X)
+
+
+def test_strings_that_mark_missing_numbers():
+    X = BIKES.assign(size=["n/a", 52, 54, np.nan] * 5)[["size", "weight"]]
+    model = make_pipeline(SimpleImputer(), Ridge())
+    with pytest.raises(DataError, match="'size' has strings and numbers. To make the strings missing: ") as e:
+        OrtGradientRegressor(model).fit(X, RENT)
+    exec(re.search(r"strings missing: (.*\))\.", str(e.value))[1], {"X": X, "pandas": pd})
+    assert is_exported(model, X)
+
+
+def test_an_imputer_of_numbers_as_strings():
+    X = BIKES.assign(size=["50", 52, 54, np.nan] * 5)[["size", "weight"]]
+    model = make_pipeline(SimpleImputer(), Ridge())
+    assert "'size' has numbers as strings. Pass X.astype({'size': float}) to fit" in why_not_exported(model, X)
+    assert is_exported(model, X.astype({"size": float}))
+
+
+def test_an_imputer_of_columns_of_strings_and_of_columns_of_numbers():
+    X = UNKNOWN.assign(brand=BIKES["brand"])
+    frequent = SimpleImputer(strategy="most_frequent")
+    message = why_not_exported(make_pipeline(frequent, OneHotEncoder(), Ridge()), X)
+    code = re.search(r"of their own: (make_column_transformer\(.*SimpleImputer\(\)\))", message)[1]
+    assert is_exported(make_pipeline(eval(code), Ridge()), X)

@@ -32,6 +32,17 @@ def text_columns(X: Any) -> list[Any]:
     return [name for name, column in others.items() if not _days(name, column) and not _holds_numbers(column)]
 
 
+def mixed_columns(X: Any) -> list[Any]:
+    """Return the names of the columns with strings in some rows and numbers in others."""
+    kinds = {name: {isinstance(value, str) for value in X[name].dropna()} for name in text_columns(X)}
+    return [name for name, of_strings in kinds.items() if len(of_strings) > 1]
+
+
+def code_of_mixed(name: Any) -> str:
+    """Return the code, for a message, that makes strings of all values of a column except missing ones."""
+    return f"Make strings of all: X[{name!r}] = X[{name!r}].map(str, na_action='ignore')."
+
+
 def number_columns(X: Any) -> list[Any]:
     """Return the names of the columns of dtype object whose known values are all ints, floats or decimals."""
     return [name for name, column in X.items() if _holds_numbers(column)] if by_column(X) else []

@@ -33,9 +33,11 @@ from sklearn.preprocessing import FunctionTransformer
 from onnxtrain.convert.boosted import addition_of_boosted
 from onnxtrain.convert.columns import (
     by_column,
+    code_of_mixed,
     columns_of,
     date_columns,
     input_types,
+    mixed_columns,
     number_columns,
     on_raw_columns,
     text_columns,
@@ -221,6 +223,17 @@ def _of_imputer(imputer: SimpleImputer, X: Any) -> str:
     if booleans:
         names, types = ", ".join(map(repr, booleans)), ", ".join(f"{name!r}: float" for name in booleans)
         return f"{names} has True, False and missing values as objects. Pass X.astype({{{types}}}) to fit and predict."
+    if texts and imputer.strategy in ("mean", "median"):
+        types = ", ".join(f"{name!r}: float" for name in texts)
+        return f"{', '.join(map(repr, texts))} has numbers as strings. Pass X.astype({{{types}}}) to fit and predict."
+    if mixed := mixed_columns(X):
+        return f"{mixed[0]!r} has strings and numbers. {code_of_mixed(mixed[0])}"
+    if texts and len(texts) < len(X.columns):
+        return (
+            f"it imputes numbers and strings, those in {', '.join(map(repr, texts))}, at once. Impute and encode "
+            "strings in a step of their own: make_column_transformer((make_pipeline(SimpleImputer("
+            f"strategy='most_frequent'), OneHotEncoder()), {texts}), remainder=SimpleImputer())."
+        )
     values = dict(zip(X.columns, imputer.statistics_, strict=False)) if texts else {}
     fills = ", ".join(f"{name!r}: {str(values[name])!r}" for name in texts if name in values)
     how = f"Leave the imputer out, and pass X.fillna({{{fills}}}) to fit and predict."
@@ -269,7 +282,7 @@ def _check_encoded(estimator: BaseEstimator, X: Any) -> None:
                 f"fit and in predict, for example X[{name!r}].map(str)."
             )
         taken = _columns_taken(estimator, step, X)
-        kinds = [dtype.kind for dtype in taken.dtypes] if by_column(taken) else []
+        kinds = [dtype.kind for dtype in taken.dtypes] if by_column(taken) and _comes_first(step, estimator) else []
         if len(kinds) == len(categories) and any(
             kind in "iufb" and each.dtype == object and isinstance(each[0], Number)
             for kind, each in zip(kinds, categories, strict=True)
@@ -279,6 +292,17 @@ def _check_encoded(estimator: BaseEstimator, X: Any) -> None:
                 "objects. Give each type an encoder of its own, or fit the model and this estimator on a frame of "
                 "pandas: X.to_pandas()."
             )
+
+
+def _comes_first(step: BaseEstimator, estimator: BaseEstimator) -> bool:
+    """Whether a step takes columns of X themselves: no other step is in front of it in a pipeline."""
+    parts = [part for found in on_raw_columns(estimator) for _, part, _ in getattr(found, "transformers_", ())]
+    for part in (estimator, *parts):
+        while isinstance(part, Pipeline):
+            part = part.steps[0][1]
+        if part is step:
+            return True
+    return False
 
 
 def _columns_at_fault(X: Any) -> str:

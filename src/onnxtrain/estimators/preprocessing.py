@@ -332,6 +332,8 @@ def reason_of(X: Any, refused: Exception | None, rounding: str) -> str:
         return NO_WORDS
     if refused is None:
         return for_table(rounding, X)
+    if isinstance(refused, DataError) and any(words in str(refused) for words in OF_GAPS):
+        return "X has missing values, which each step in front of an imputer, or beside it, must take"
     if isinstance(refused, DataError) and not is_frame(as_pandas(X)):
         return "the entries of an array have one type; pass a frame, which can have columns of numbers and of strings"
     return for_table(str(refused).removesuffix(DIVIDED_BY_GAPS), X)

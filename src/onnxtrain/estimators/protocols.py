@@ -12,10 +12,11 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse
 from sklearn.base import BaseEstimator
+from sklearn.compose import ColumnTransformer
 from sklearn.ensemble import AdaBoostClassifier, AdaBoostRegressor
 from sklearn.exceptions import NotFittedError
 from sklearn.multioutput import ClassifierChain, RegressorChain
-from sklearn.pipeline import Pipeline
+from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.validation import check_is_fitted
 
@@ -117,6 +118,8 @@ def allows_nan(source: object) -> bool:
     """
     if not isinstance(source, BaseEstimator):
         return any(base.__module__.partition(".")[0] == "catboost" for base in type(source).__mro__)
+    if isinstance(source, (ColumnTransformer, FeatureUnion)):
+        return all(allows_nan(step) for step in _side_by_side(source) if _is_step(step))
     if not isinstance(source, Pipeline):
         if get_tags(source).input_tags.allow_nan or isinstance(source, _CHECK_ROWS):
             return get_tags(source).input_tags.allow_nan
@@ -126,9 +129,25 @@ def allows_nan(source: object) -> bool:
             continue
         if not allows_nan(step):
             return False
-        if type(step).__module__.startswith("sklearn.impute"):
+        if _imputes(step):
             break
     return True
+
+
+def _imputes(step: object) -> bool:
+    """Whether a step is an imputer, a pipeline that contains one, or several side by side."""
+    if isinstance(step, (ColumnTransformer, FeatureUnion)):
+        return all(_imputes(inner) for inner in _side_by_side(step))
+    if isinstance(step, Pipeline):
+        return any(_imputes(inner) for _, inner in step.steps)
+    return type(step).__module__.startswith("sklearn.impute")
+
+
+def _side_by_side(step: ColumnTransformer | FeatureUnion) -> list[Any]:
+    """Return the steps whose columns are joined; ``"passthrough"`` is one of them."""
+    if isinstance(step, FeatureUnion):
+        return [inner for _, inner in step.transformer_list if inner != "drop"]
+    return [inner for inner in (*(inner for _, inner, _ in step.transformers), step.remainder) if inner != "drop"]
 
 
 def takes_labels(estimator: Model) -> bool:

@@ -9,7 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from onnxtrain.convert.columns import columns_of, date_columns, object_columns, text_columns, types_of_columns
+from onnxtrain.convert.columns import (
+    code_of_mixed,
+    columns_of,
+    date_columns,
+    mixed_columns,
+    object_columns,
+    text_columns,
+    types_of_columns,
+)
 from onnxtrain.errors import ArgumentTypeError, DataError, OnnxTrainError
 from onnxtrain.estimators.arrays import as_pandas, for_file, of_bytes
 from onnxtrain.estimators.number_formats import code_of_numbers
@@ -57,6 +65,10 @@ _FOR_MISSING_NUMBERS = (
 _FOR_IMPUTED_TEXTS = (
     ". X contains strings in {}. Impute and encode them in a step of their own: make_column_transformer((make_pipeline("
     "SimpleImputer(strategy='most_frequent'), OneHotEncoder()), {}), remainder='passthrough')."
+)
+_FOR_STRINGS_AMONG_NUMBERS = (
+    ". {0!r} has strings and numbers. To make the strings missing: X[{0!r}] = pandas.to_numeric(X[{0!r}], "
+    "errors='coerce')."
 )
 _FOR_MISSING_TEXTS = (
     ". Fill missing texts, for example X.fillna({{{!r}: 'missing'}}), and missing numbers by an imputer in the "
@@ -161,6 +173,9 @@ _REMEDIES = {
         ("inconsistent numbers of samples: [1, ", "but along dimension 0, the array at index 0 has size"),
         ". If a ColumnTransformer gives a column of texts to a vectorizer, name the column without brackets: "
         "(TfidfVectorizer(), 'text').",
+    ),
+    "must be uniformly strings or numbers": (
+        ". Make strings of all values of such a column: pandas.DataFrame(X).map(str, na_action='ignore')."
     ),
     "Found unknown categories": (
         ". Fit again with an encoder that ignores unknown categories, OneHotEncoder(handle_unknown='ignore') or "
@@ -308,8 +323,12 @@ def _remedy_for(message: str, X: Any) -> str:
     remedy = _for_na(message, X) or next((remedy for part, remedy in _REMEDIES.items() if part in message), "")
     if _MEETS_DATES.search(message) and is_frame(X) and not date_columns(X):
         return ". X has other values where fit had dates. Pass dates, for example pandas.to_datetime(X['date'])."
+    if "strategy with non-numeric data" in message and (mixed := mixed_columns(X)):
+        return _FOR_STRINGS_AMONG_NUMBERS.format(mixed[0])
     if "strategy with non-numeric data" in message and (texts := text_columns(X)):
         return _FOR_IMPUTED_TEXTS.format(", ".join(map(repr, texts)), texts)
+    if "must be uniformly strings or numbers" in message and (mixed := mixed_columns(X)):
+        return f". {mixed[0]!r} has strings and numbers. {code_of_mixed(mixed[0])}"
     if "yet now missing" in message and any(f"\n- {name}\n" in message for name in _names_of_index(X)):
         return "The index of X has this name. Pass X.reset_index(), which has it as a column."
     if remedy is not _FOR_TEXT:

@@ -1,4 +1,4 @@
-"""Missing values: SimpleImputer, also with an indicator, and the refusal of KNNImputer."""
+"""Missing values: SimpleImputer, also with an indicator, MissingIndicator, and the refusal of KNNImputer."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from sklearn.impute import KNNImputer, SimpleImputer
+import onnx_ir as ir
+from sklearn.impute import KNNImputer, MissingIndicator, SimpleImputer
 
+from onnxtrain.convert.custom import Nodes, built_in
 from onnxtrain.convert.repairs.table import Converter, repair
 from onnxtrain.errors import ConversionError
 
@@ -113,6 +115,22 @@ def _impute_texts(scope: Scope, operator: Operator, container: ModelComponentCon
     fill = node.constant(_STRING, [value.encode() for value in model.statistics_], "fill")
     x = node.joined([given.full_name for given in operator.inputs])
     node.result(node("Where", node("Equal", x, missing), fill, x))
+
+
+@built_in(MissingIndicator)
+def indicator(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
+    """Return 1 for missing values and 0 for others, of all columns or of those with missing values in the fit."""
+    if estimator.features == "missing-only" and estimator.error_on_new:
+        raise ConversionError(
+            "MissingIndicator raises an error for missing values in other columns than in its fit, which a graph does "
+            "not. Set error_on_new=False, or leave it out and set SimpleImputer(add_indicator=True)."
+        )
+    if not isinstance(estimator.missing_values, Real):
+        raise ConversionError(
+            f"MissingIndicator marks {estimator.missing_values!r}, and ONNX has no missing strings. Leave it out."
+        )
+    missing, shown = float(estimator.missing_values), op.Gather(X, estimator.features_.astype(np.int64), axis=1)
+    return op.Cast(op.IsNaN(shown) if np.isnan(missing) else op.Equal(shown, missing), to=ir.DataType.FLOAT)
 
 
 @repair(KNNImputer)
