@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import wraps
+from numbers import Real
 from types import MethodType
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -219,6 +220,29 @@ def advice(name: str, known: Iterable[str]) -> str:
     if hint.startswith("Known") and ours is not None:  # such as a learning rate given to an optimizer
         return f"{ours} is a parameter of the estimator: OrtGradientRegressor({ours}=...)."
     return hint.partition(" Known")[0]
+
+
+def settings_of(foreign: object, known: Iterable[str]) -> dict[str, float]:
+    """Return the numbers with which an object of Keras or PyTorch was made, by our names, as far as those are known.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace
+    >>> settings_of(SimpleNamespace(defaults={"lr": 0.1, "betas": (0.8, 0.9)}), ["beta_1", "beta_2", "learning_rate"])
+    {'learning_rate': 0.1, 'beta_1': 0.8, 'beta_2': 0.9}
+    """
+    own: dict[str, Any] = getattr(foreign, "__dict__", {})
+    found: dict[str, Any] = getattr(foreign, "defaults", None) or own
+    if callable(getattr(foreign, "get_config", None)):  # of Keras, whose losses leave their own parameters out
+        found = {**foreign.get_config(), **own.get("_fn_kwargs", {})}  # type: ignore[attr-defined]
+    if isinstance(found.get("betas"), tuple):
+        found = {**found, **dict(zip(("beta_1", "beta_2"), found["betas"], strict=True))}
+    names = {name: name if name in known else _OURS.get(_key(name)) for name in found}
+    return {
+        ours: value if isinstance(value, bool) else float(f"{value:.7g}")  # Keras rounds to float32
+        for name, value in found.items()
+        if (ours := names[name]) is not None and ours in known and isinstance(value, Real)
+    }
 
 
 def several(name: str, value: object) -> str:

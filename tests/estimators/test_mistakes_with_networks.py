@@ -187,6 +187,12 @@ def of_package(name, package="transformers.models", **attributes):
     return type(name, (), {"__module__": package, **attributes})()
 
 
+def made_with(name, package, **attributes):
+    made = of_package(name, package)
+    vars(made).update(attributes)
+    return made
+
+
 def forward(input_ids, attention_mask): ...
 
 
@@ -650,6 +656,48 @@ CALLS = [
         OptimizerError,
         "got Adam of keras. Pass solver='adam'",
     ),
+    *(
+        (lambda solver=solver: C(READER, solver=solver).fit(TOKENS, KINDS), OptimizerError, said)
+        for solver, said in [
+            (
+                made_with("SGD", "torch.optim.sgd", defaults={"lr": 0.02, "momentum": 0.9, "weight_decay": 0.1}),
+                "got SGD of torch. Pass solver=onnxtrain.optim.SGD(momentum=0.9), learning_rate=0.02, l2=0.05.",
+            ),
+            (
+                made_with("Adam", "torch.optim.adam", defaults={"lr": 0.003, "betas": (0.8, 0.99), "eps": 1e-6}),
+                "Pass solver=onnxtrain.optim.Adam(epsilon=1e-06, beta_1=0.8, beta_2=0.99), learning_rate=0.003.",
+            ),
+            (
+                made_with(
+                    "RMSprop", "keras.src", get_config=lambda: {"learning_rate": 0.05000000074505806, "rho": 0.8}
+                ),
+                "Pass solver=onnxtrain.optim.RMSprop(alpha=0.8), learning_rate=0.05.",
+            ),
+            (
+                made_with("SGD", "keras.src", get_config=lambda: {"learning_rate": 0.1, "weight_decay": 0.1}),
+                "Pass solver='sgd', learning_rate=0.1, or onnxtrain.optim.SGD(...) for its parameters.",
+            ),
+            (
+                made_with("GradientTransformation", "optax._src.base"),
+                "got one of optax, which does not tell its parameters. Pass its name and its rate, such as solver='adam', le",
+            ),
+        ]
+    ),
+    *(
+        (lambda loss=loss: R(READER, loss=loss).fit(TOKENS, KINDS), LossError, said)
+        for loss, said in [
+            (made_with("HuberLoss", "torch.nn.modules.loss", delta=2.0), "loss='huber', loss_params={'delta': 2.0}."),
+            (made_with("HuberLoss", "torch.nn.modules.loss", delta=1.0), "of torch. Pass loss='huber'."),
+            (
+                made_with("SmoothL1Loss", "torch.nn.modules.loss", beta=0.5),
+                "Pass loss='huber', loss_params={'delta': 0.5}, which is 0.5 times this loss.",
+            ),
+            (
+                made_with("Huber", "keras.src.losses", get_config=dict, _fn_kwargs={"delta": 2.0}),
+                "of keras. Pass loss='huber', loss_params={'delta': 2.0}.",
+            ),
+        ]
+    ),
     (
         lambda: C(READER).fit(TOKENS, KINDS, callback=of_package("EarlyStoppingCallback", "transformers")),
         ParameterError,
@@ -994,7 +1042,7 @@ def loss_of(package, name, usual, options=None):
     "found, code",
     [
         (loss_of("torch.nn", "SmoothL1Loss", {"beta": 1.0}), "Pass loss='huber'."),
-        (loss_of("torch.nn", "SmoothL1Loss", {"beta": 1.0}, {"beta": 2.0}), "'huber', loss_params={'delta': 2.0}."),
+        (loss_of("torch.nn", "SmoothL1Loss", {"beta": 1.0}, {"beta": 2.0}), "loss_params={'delta': 2.0}, which is 2.0 times this loss."),
         (loss_of("keras.losses", "Huber", {"delta": 1.0}, {"delta": 3.0}), "'huber', loss_params={'delta': 3.0}."),
         (
             loss_of("torch.nn", "CrossEntropyLoss", {"ignore_index": -100}, {"ignore_index": 0}),

@@ -39,7 +39,7 @@ from typing import Any, TypeVar
 
 import onnx_ir as ir
 
-from onnxtrain.arguments import lists_its_arguments, several
+from onnxtrain.arguments import lists_its_arguments, settings_of, several
 from onnxtrain.errors import LossError, OnnxTrainError, ParameterError, as_number, unquoted
 from onnxtrain.graph import Op, describe, is_float
 from onnxtrain.losses.operands import WAY, OperandOp, unwrapped, wrapped
@@ -239,19 +239,20 @@ def _check_library(loss: object) -> None:
 _OF_ESTIMATORS = {"ignore_index": "ignore_index", "pos_weight": "class_weight", "weight": "class_weight"}
 
 
-def _with_options(ours: str, loss: object) -> str:
-    """Return the code for a loss object of another library, with the options that differ from those of its class."""
-    names = [p.name for p in _signature_of(LOSSES[ours].function) if p.kind is p.KEYWORD_ONLY]
-    params, others = {}, []
+def _with_options(ours: str, loss: Any) -> str:
+    """Return the code for a loss object of another library, with its options."""
+    known = {p.name: p.default for p in _signature_of(LOSSES[ours].function) if p.kind is p.KEYWORD_ONLY}
+    given = {} if isinstance(loss, type) else settings_of(loss, known)
+    params = {name: value for name, value in given.items() if value != known[name]}
+    times, others = "", []
+    if (beta := getattr(loss, "beta", 1.0)) != 1.0:  # of SmoothL1Loss
+        params, times = {"delta": beta}, f", which is {beta!r} times this loss"
     for option, value in _changed_options(loss).items():
-        name = option if option in names else _PARAMETERS_OF_OTHERS.get(option)
-        if name in names:
-            params[name] = value
-        elif option in _OF_ESTIMATORS:
+        if option in _OF_ESTIMATORS:
             others.append(f" For its {option}, set {_OF_ESTIMATORS[option]} of OrtGradientClassifier.")
-        else:
+        elif _PARAMETERS_OF_OTHERS.get(option, option) not in known:
             others.append(f" It has no {option}={value!r:.40}.")
-    return f"Pass loss={ours!r}{f', loss_params={params!r}' if params else ''}.{''.join(others)}"
+    return f"Pass loss={ours!r}{f', loss_params={params!r}' if params else ''}{times}.{''.join(others)}"
 
 
 def _changed_options(loss: Any) -> dict[str, Any]:

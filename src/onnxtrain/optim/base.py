@@ -20,7 +20,7 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import ArrayLike
 
-from onnxtrain.arguments import NamesItsParameters, lists_its_arguments, several
+from onnxtrain.arguments import NamesItsParameters, lists_its_arguments, settings_of, several
 from onnxtrain.errors import OptimizerError, as_number, unquoted
 from onnxtrain.graph import Op, static_shape
 from onnxtrain.registry import Registry
@@ -354,16 +354,36 @@ def make_optimizer(solver: str | Optimizer) -> Optimizer:
     if callable(solver) and not schedule:
         schedule = " For one of your own, derive a class from onnxtrain.optim.Optimizer."
     kind = solver if isinstance(solver, type) else type(solver)
-    if kind.__name__.lower() in OPTIMIZERS:  # of PyTorch, Keras or optax
-        ours = kind.__name__.lower()
+    library = kind.__module__.partition(".")[0]
+    if kind.__name__.lower() in OPTIMIZERS:  # of PyTorch or Keras
         raise OptimizerError(
-            f"Expected an optimizer of onnxtrain, got {kind.__name__} of {kind.__module__.partition('.')[0]}. Pass "
-            f"solver={ours!r}, or onnxtrain.optim.{kind.__name__}(...) for its parameters."
+            f"Expected an optimizer of onnxtrain, got {kind.__name__} of {library}. {_remedy_for_foreign(solver, kind)}"
+        )
+    if library == "optax":
+        raise OptimizerError(
+            "Expected an optimizer of onnxtrain, got one of optax, which does not tell its parameters. Pass its name "
+            "and its rate, such as solver='adam', learning_rate=0.001."
         )
     raise OptimizerError(
         f"Expected a solver name ({', '.join(sorted([*OPTIMIZERS, 'lbfgs']))}) or an optimizer such as "
         f"SGD(momentum=0.9), got {solver!r}.{schedule}{several('solver', solver)}"
     )
+
+
+def _remedy_for_foreign(solver: object, kind: type) -> str:
+    """Return the remedy for an optimizer of PyTorch or Keras: ours of the same name, with its parameters."""
+    ours = OPTIMIZERS[kind.__name__.lower()]
+    defaults = {field.name: field.default for field in fields(ours)}  # type: ignore[arg-type]  # all are dataclasses
+    given = {} if isinstance(solver, type) else settings_of(solver, [*defaults, "learning_rate", "weight_decay"])
+    own = ", ".join(f"{name}={v!r}" for name, v in given.items() if name in defaults and v != defaults[name])
+    others = {"learning_rate": given.get("learning_rate")}
+    coupled = kind.__module__.startswith("torch.") and "weight_decay" not in defaults  # Keras adds it to the step
+    if coupled and given.get("weight_decay"):
+        others["l2"] = given["weight_decay"] / 2  # the derivative of l2 w^2 is 2 l2 w
+    code = "".join(f", {name}={v!r}" for name, v in others.items() if v is not None)
+    if own:
+        return f"Pass solver=onnxtrain.optim.{ours.__name__}({own}){code}."
+    return f"Pass solver={kind.__name__.lower()!r}{code}, or onnxtrain.optim.{ours.__name__}(...) for its parameters."
 
 
 def updated(
