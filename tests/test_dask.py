@@ -642,7 +642,7 @@ REFUSED = {
     "score of NaN weights": (lambda m: m.fit(*ROWS).score(*ROWS, np.nan * da.ones(90, chunks=30)), DataError, "sample_weight contains NaN"),
     "score of NaN": (lambda m: m.fit(*ROWS).score(ROWS[0], ROWS[1] * np.nan), DataError, "y contains NaN or infinity"),
     "score of one column": (lambda m: m.fit(*ROWS).score(ROWS[0], ROWS[1][:, 0]), DataError, "y has 1 columns, but the predictions have 2"),
-    "score of numbers for texts": (lambda m: classifier_like(m).fit(ROWS[0], NAMES).score(ROWS[0], NAMES == "a"), DataError, "Mix of label input types"),
+    "score of numbers for texts": (lambda m: classifier_like(m).fit(ROWS[0], NAMES).score(ROWS[0], NAMES == "a"), DataError, "but the classes of the model are"),
     "score of a column of weights, classes": (lambda m: classifier_like(m).fit(ROWS[0], NAMES).score(ROWS[0], NAMES, da.ones((90, 1), chunks=30)), DataError, "one number per row, got shape .*Pass numpy.ravel"),
     "weights": (lambda m: m.fit(*ROWS, da.zeros(90, chunks=30)), DataError, "No partition has a row with a nonzero sample weight"),
     "negative": (lambda m: m.fit(*ROWS, -da.ones(90, chunks=30)), DataError, "[Nn]egative"),

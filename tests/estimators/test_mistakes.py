@@ -115,6 +115,7 @@ from onnxtrain.testing import check_gradient
 
 X, y = load_diabetes(return_X_y=True)
 IRIS, SPECIES = load_iris(return_X_y=True)
+NAMES_OF_SPECIES = np.array(["setosa", "versicolor", "virginica"])
 MLP = MLPClassifier((4,), tol=1, random_state=0).fit(IRIS, SPECIES)
 LINE = to_onnx(LinearRegression().fit(X, y), X[:1].astype(np.float32))
 NETWORK = to_onnx(MLP, IRIS[:1].astype(np.float32), options={"zipmap": False})
@@ -630,7 +631,27 @@ CALLS = [
     (
         lambda _: C(onnxtrain.with_new_head(NETWORK, 3)).fit(IRIS, np.where(SPECIES == 0, 1, 3)),
         DataError,
-        "Without names in the file, the labels are the columns of its output, 0 to 2",
+        "Without names in the file, the labels are the columns of its output, 0 to 2. If they count from 1, pass y - 1.",
+    ),
+    (
+        lambda _: C(onnxtrain.with_new_head(NETWORK, 3)).fit(IRIS, np.where(SPECIES == 0, 1, 7)),
+        DataError,
+        "the labels are the columns of its output, 0 to 2. Set head='new' to give",
+    ),
+    (
+        lambda _: C(max_iter=1).fit(IRIS, SPECIES).score(IRIS, SPECIES.astype(str)),
+        DataError,
+        "the classes of the model are of type int: [0, 1, 2]. Pass numpy.asarray(y).astype(int).",
+    ),
+    (
+        lambda _: C(max_iter=1).fit(IRIS, SPECIES).score(IRIS, NAMES_OF_SPECIES[SPECIES]),
+        DataError,
+        "y has labels such as 'setosa', but the classes of the model are [0, 1, 2]. Pass labels as in fit; numpy.unique(y",
+    ),
+    (
+        lambda _: C(max_iter=1).fit(IRIS, NAMES_OF_SPECIES[SPECIES]).score(IRIS, SPECIES + 5),
+        DataError,
+        "y has labels such as 5, but the classes of the model are ['setosa', 'versicolor', 'virginica']. Pass labels as in fit.",
     ),
     (lambda _: R().fit(IRIS, SPECIES, X_val=0.2), DataError, "X_val must be an array or a frame, got 0.2"),
     (lambda _: R().fit(IRIS, SPECIES, sample_weight="w"), DataError, "Pass the column, X['w']."),
@@ -1268,6 +1289,13 @@ OF_TOKENS = onnx_model(
         logits = Mul(r, s)
     }"""
 )
+OF_TWO_INPUTS = onnx_model(
+    """(float[n, 3] area, float[n, 2] rooms) => (float[n, 1] price) <float[3, 1] A = {1, 2, 3}, float[2, 1] B = {1, 2}> {
+        a = MatMul(area, A)
+        b = MatMul(rooms, B)
+        price = Add(a, b)
+    }"""
+)
 GAPS = pd.DataFrame({"km": pd.array([1, None] * 10, dtype="Int64"), "make": ["Fiat", None] * 10})
 
 
@@ -1344,6 +1372,16 @@ FURTHER_CALLS = [
         DataError,
         "The model has several inputs: input_ids, attention_mask. Pass X as a dictionary or a DataFrame with these "
         "names, or as onnxtrain.Inputs, got a list of 4. A tokenizer makes such a dictionary of strings.",
+    ),
+    (
+        lambda _: C(OF_TOKENS).fit(np.ones((4, 3), int), [0, 1] * 2),
+        DataError,
+        "got an array of shape (4, 3). Pass an array for each: {'input_ids': ..., 'attention_mask': ...}.",
+    ),
+    (
+        lambda _: R(OF_TWO_INPUTS).fit(np.ones((4, 5)), y[:4]),
+        DataError,
+        "in this order, pass {'area': X[:, 0:3], 'rooms': X[:, 3:5]}.",
     ),
     (
         lambda _: C(OF_TOKENS).fit([[1, 2], [3]] * 2, [0, 1] * 2),
@@ -3808,9 +3846,9 @@ SEVENTH_HOUR = [
         "learning_rate={'coef': 0.1} is a dictionary, but one rate holds for all weights. Pass a number; weights_to_tr",
     ),
     (
-        lambda _: R(learning_rate={0: 0.1, 10: 0.01}).fit(X, y),
+        lambda _: R(learning_rate={10: 0.01, 0: 0.1, 20: 0.001}).fit(X, y),
         OptimizerError,
-        "rates that change are a function of the step, such as lambda step: 0.01 if step < 100 else 0.001.",
+        "learning_rate=lambda step: 0.1 if step < 10 else 0.01 if step < 20 else 0.001. An epoch has ceil(n_rows / batc",
     ),
     (
         lambda r: r.load_training_state(r.weights_),

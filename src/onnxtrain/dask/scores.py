@@ -77,8 +77,6 @@ def _hits(part: Part, local: Any) -> tuple[float, float] | None:
         return None
     weights = _weights(weight, X)
     labels = np.asarray(y)
-    if labels.ndim == 1 and isinstance(labels[0], str) != isinstance(local.classes_[0], str):  # 0 in scikit-learn 1.6
-        raise DataError(f"Mix of label input types: y has {labels[0]!r}, but the model has {local.classes_[0]!r}.")
     if local._model.positional:
         counted = counts(labels, local.ignore_index)
         weights = weights * counted.reshape(len(counted), -1).sum(axis=1)

@@ -535,7 +535,7 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
         """
         targets, predictions, weight = self._scored(X, y, sample_weight)
         if np.ndim(targets) == np.ndim(predictions) == 1:
-            deferred.given_labels.check_no_positions(np.asarray(targets), self.classes_)
+            deferred.given_labels.check_comparable(np.asarray(targets), self.classes_)
         with deferred.remedies.as_data_error():
             return float(accuracy_score(targets, predictions, sample_weight=weight))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Number
 from typing import Any, NamedTuple, TypeGuard
@@ -532,12 +532,12 @@ def warn_of_unknown(X: Any, inputs: Mapping[str, tuple[Any, ...] | None]) -> Non
 _OF_LABELS = frozenset({"label", "labels", "target", "targets", "y"})
 
 
-def _check_names_given(inputs: Collection[str], X: Any) -> None:
+def _check_names_given(inputs: Mapping[str, Any], X: Any) -> None:
     """Raise a DataError if rows have no names but the model has several inputs."""
     if len(inputs) > 1:
         shape = getattr(X, "shape", None)
         found = f"an array of shape {tuple(shape)}" if shape is not None else f"a {type(X).__name__} of {len(X)}"
-        remedy = "A tokenizer makes such a dictionary of strings."
+        remedy = "A tokenizer makes such a dictionary of strings." if is_of_objects(X) else _array_of_each(inputs, X)
         if of_labels := [name for name in inputs if name.lower() in _OF_LABELS]:
             remedy = (
                 f"{of_labels[0]!r} seems to be an input for labels, as of a model with a loss. Pass the model without "
@@ -559,6 +559,17 @@ def _check_names_given(inputs: Collection[str], X: Any) -> None:
             f"The model has several inputs: {', '.join(inputs)}. Pass X as a dictionary or a DataFrame with these "
             f"names, or as onnxtrain.Inputs, got {found}. {remedy}"
         )
+
+
+def _array_of_each(shapes: Mapping[str, Any], X: Any) -> str:
+    """Return the remedy that makes a dictionary of an array: slices of its columns if they are those of all inputs."""
+    widths = [shape[0] if shape is not None and len(shape) == 1 else None for shape in shapes.values()]
+    known = [width for width in widths if isinstance(width, int)]
+    if not isinstance(X, np.ndarray) or X.ndim != 2 or len(known) < len(widths) or sum(known) != X.shape[1]:
+        return f"Pass an array for each: {{{', '.join(f'{name!r}: ...' for name in shapes)}}}."
+    ends = np.cumsum([0, *known])
+    slices = [f"{name!r}: X[:, {start}:{end}]" for name, start, end in zip(shapes, ends, ends[1:], strict=False)]
+    return f"If the columns are those of the inputs, in this order, pass {{{', '.join(slices)}}}."
 
 
 def count_rows(X: Features) -> int:

@@ -161,7 +161,7 @@ def check_known_labels(labels: np.ndarray, classes: np.ndarray, name: str) -> No
     if len(unknown):
         check_not_numbered(classes)
         _check_type(unknown.tolist(), classes.tolist())
-        check_no_positions(unknown, classes)
+        _check_no_positions(unknown, classes)
         raise DataError(
             f"{name} has labels that the model does not know: {', '.join(map(repr, unknown[:5].tolist()))}. "
             f"{did_you_mean(unknown[0], map(str, classes))} The y of the first fit, or classes= of the first "
@@ -180,7 +180,22 @@ def check_not_numbered(classes: np.ndarray) -> None:
         )
 
 
-def check_no_positions(y: np.ndarray, classes: np.ndarray) -> None:
+def check_comparable(y: np.ndarray, classes: np.ndarray) -> None:
+    """Raise a DataError for strings if the classes of the model are numbers, or the reverse: none would be equal."""
+    if not len(y) or isinstance(y[0], str) == isinstance(classes[0], str):
+        return
+    _check_no_positions(y, classes)
+    _check_type([*dict.fromkeys(y.tolist())], classes.tolist())
+    remedy = ""
+    if isinstance(y[0], str):
+        remedy = "; numpy.unique(y, return_inverse=True)[1] numbers names from 0, in the order of the alphabet"
+    raise DataError(
+        f"y has labels such as {y.tolist()[0]!r}, but the classes of the model are {classes.tolist()[:5]}. Pass labels "
+        f"as in fit{remedy}."
+    )
+
+
+def _check_no_positions(y: np.ndarray, classes: np.ndarray) -> None:
     """Raise a DataError for integer labels that may be indices into the non-numeric classes of a model."""
     found = np.unique(y) if y.dtype.kind in "iu" and classes.dtype.kind not in "iufb" else ()
     if len(found) and set(found) <= set(range(len(classes))):

@@ -398,6 +398,8 @@ def _classes_of(found: np.ndarray, source: Source) -> np.ndarray:
         return np.arange(n_classes)
     remedy = "Set head='new' to give the model a last layer for these." if len(found) > 1 else _TO_COME
     if len(found) < n_classes and np.issubdtype(found.dtype, np.integer):
+        if found.min() > 0 and found.max() == n_classes:
+            remedy = f"If they count from 1, pass y - 1. {remedy}"
         remedy = f"Without names in the file, the labels are the columns of its output, 0 to {n_classes - 1}. {remedy}"
     shown = " to it" if missing is None else f"={missing}"
     positions = "" if source.model.n_axes == 2 else f" If a label marks positions to ignore, set ignore_index{shown}."

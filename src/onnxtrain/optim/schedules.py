@@ -12,6 +12,7 @@ length ends after ``max_iter`` calls of ``partial_fit`` with equally many rows, 
 from __future__ import annotations
 
 import inspect
+import itertools
 import math
 import numbers
 import re
@@ -405,17 +406,27 @@ def make_schedule(learning_rate: LearningRate) -> Schedule:
     if isinstance(learning_rate, Optimizer):
         raise OptimizerError(f"learning_rate={learning_rate!r} is an optimizer. Pass it as solver=.")
     if isinstance(learning_rate, Mapping):
-        remedy = (
-            "one rate holds for all weights. Pass a number; weights_to_train=[...] names the weights to train at all."
+        if all(isinstance(step, int) for step in learning_rate) and len(learning_rate) > 1:
+            raise OptimizerError(
+                f"learning_rate={learning_rate!r:.80} is a dictionary. If its keys are steps, pass a function of the "
+                f"step: learning_rate={_piecewise(learning_rate)}. An epoch has ceil(n_rows / batch_size) steps."
+            )
+        raise OptimizerError(
+            f"learning_rate={learning_rate!r:.80} is a dictionary, but one rate holds for all weights. Pass a number; "
+            "weights_to_train=[...] names the weights to train at all."
         )
-        if all(isinstance(key, numbers.Real) for key in learning_rate):
-            remedy = "rates that change are a function of the step, such as lambda step: 0.01 if step < 100 else 0.001."
-        raise OptimizerError(f"learning_rate={learning_rate!r:.80} is a dictionary, but {remedy}")
     raise OptimizerError(
         f"learning_rate must be a number, one of {', '.join(SCHEDULES)}, a schedule or a function of the step, "
         f"got {learning_rate!r}."
         f"{several('learning_rate', learning_rate) or ' For example: learning_rate=onnxtrain.optim.Cosine(0.1).'}"
     )
+
+
+def _piecewise(rates: Mapping[int, float]) -> str:
+    """Return the code of a function of the step that has each rate from its step on."""
+    steps = sorted(rates)
+    code = [f"{rates[step]!r} if step < {end} else " for step, end in itertools.pairwise(steps)]
+    return f"lambda step: {''.join(code)}{rates[steps[-1]]!r}"
 
 
 def _of_function(function: Callable[[int], float]) -> Schedule:
