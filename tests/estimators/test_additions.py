@@ -45,11 +45,12 @@ from sklearn.neighbors import (
     RadiusNeighborsClassifier,
     RadiusNeighborsRegressor,
 )
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import FunctionTransformer, OneHotEncoder, StandardScaler
 from sklearn.semi_supervised import LabelPropagation, LabelSpreading, SelfTrainingClassifier
 from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR, NuSVC, NuSVR, OneClassSVM
 from sklearn.tree import DecisionTreeClassifier
+from sklearn.utils.fixes import parse_version
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load, save
 from onnxtrain.convert.check import chooses_by_scores
@@ -641,17 +642,50 @@ def test_nearest_rows_of_equal_rows_are_refused_with_a_kernel_of_all_rows():
 FUNCTIONS = "abs arcsinh arctan ceil cos exp expm1 floor log log10 log1p log2 negative reciprocal rint sign sin sqrt square tanh"
 
 
-@pytest.mark.parametrize("name", FUNCTIONS.split())
+#: The smallest and the largest value for functions that others do not have.
+RANGES = {**dict.fromkeys(("arccos", "arcsin", "arctanh"), (-0.9, 0.9)), "arccosh": (1.1, 3.0), "tan": (-1.4, 1.4)}
+
+
+@pytest.mark.parametrize("name", [*FUNCTIONS.split(), "cosh", "sinh", *RANGES])
 @pytest.mark.parametrize("columns", [[0], [0, 2]])
 def test_a_function_of_numpy_is_part_of_the_file(name, columns):
-    X = np.random.default_rng(0).uniform(0.1, 2.0, (60, 3))
-    model = make_pipeline(
-        make_column_transformer((FunctionTransformer(getattr(np, name)), columns), remainder="passthrough"), Ridge()
-    )
+    is_function_in_file(FunctionTransformer(getattr(np, name)), columns, RANGES.get(name, (0.1, 2.0)))
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"a_min": 0.5, "a_max": 1},
+        {"a_min": None, "a_max": 1.1},
+        {"a_min": np.array([0.3, 1.0]), "a_max": None},
+        pytest.param(
+            {"min": 0.1, "max": 0.7},
+            marks=pytest.mark.skipif(parse_version(np.__version__) < parse_version("2.1"), reason="other names"),
+        ),
+    ],
+    ids=str,
+)
+def test_clipping_is_part_of_the_file(limits):
+    is_function_in_file(FunctionTransformer(np.clip, kw_args=limits), [0, 2], (-2.0, 2.0))
+
+
+def is_function_in_file(function, columns, ends):
+    X = np.random.default_rng(0).uniform(*ends, (60, 3))
+    model = make_pipeline(make_column_transformer((function, columns), remainder="passthrough"), Ridge())
     tuned = OrtGradientRegressor(model.fit(X, X.sum(axis=1)), max_iter=0).fit(X, X.sum(axis=1))
     assert set(tuned.onnx_status_.values()) == {"ONNX"}
     (predicted,) = run(tuned.get_trained_onnx(), {"X": X.astype(np.float32)})
     np.testing.assert_allclose(predicted.ravel(), model.predict(X), rtol=1e-4, atol=1e-5)
+
+
+def test_missing_values_are_marked_in_the_file():
+    X = pd.DataFrame({"town": ["Bern", "Chur"] * 30, "size": np.where(np.arange(60) % 3, np.arange(60.0), np.nan)})
+    values = make_union(SimpleImputer(), FunctionTransformer(np.isnan))
+    model = make_pipeline(make_column_transformer((values, ["size"]), (OneHotEncoder(), ["town"])), Ridge())
+    tuned = OrtGradientRegressor(model.fit(X, np.arange(60.0)), max_iter=0).fit(X, np.arange(60.0))
+    feeds = {"town": X["town"].to_numpy().reshape(-1, 1), "size": X["size"].to_numpy(np.float32).reshape(-1, 1)}
+    (predicted,) = run(tuned.get_trained_onnx(), feeds)
+    np.testing.assert_allclose(predicted.ravel(), model.predict(X), rtol=1e-4)
 
 
 @pytest.mark.parametrize("missing, shown", [(np.nan, "nan"), (None, "None"), ("?", "?")])

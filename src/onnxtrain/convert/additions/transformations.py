@@ -103,6 +103,13 @@ def by_the_largest_size(
 
 
 def _of_function(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
+    if estimator.func is np.clip:
+        for op_type, names in (("Max", ("a_min", "min")), ("Min", ("a_max", "max"))):
+            for limit in (value for name in names if (value := (estimator.kw_args or {}).get(name)) is not None):
+                X = getattr(op, op_type)(X, op.constant(np.asarray(limit, np.float64)))
+        return X
+    if estimator.func is np.isnan:
+        return op.Cast(op.IsNaN(X), to=ir.DataType.FLOAT)
     for op_type, array in _FUNCTIONS[estimator.func]:
         X = getattr(op, op_type)(X, *([] if array is None else [array]))
     return X
@@ -127,7 +134,9 @@ def by_the_operators_of_a_function(
 ) -> None:
     """Compute the functions of numpy that ONNX has; skl2onnx converts only the identity."""
     model = operator.raw_operator
-    own = model.func is not None and _is_known(model.func) and not model.kw_args
+    plain = model.func is np.isnan or (model.func is not None and _is_known(model.func))
+    given = {*(model.kw_args or {})}
+    own = given <= {"a_min", "a_max", "min", "max"} if model.func is np.clip else plain and not given
     write = _OF_FUNCTION.convert if own else convert
     write(scope, operator, container)
 
@@ -255,10 +264,15 @@ _ONE = np.ones(1)
 _FUNCTIONS: dict[Any, list[tuple[str, np.ndarray | None]]] = {
     None: [],
     np.abs: [("Abs", None)],
+    np.arccos: [("Acos", None)],
+    np.arccosh: [("Acosh", None)],
+    np.arcsin: [("Asin", None)],
     np.arcsinh: [("Asinh", None)],
     np.arctan: [("Atan", None)],
+    np.arctanh: [("Atanh", None)],
     np.ceil: [("Ceil", None)],
     np.cos: [("Cos", None)],
+    np.cosh: [("Cosh", None)],
     np.exp: [("Exp", None)],
     np.expm1: [("Exp", None), ("Sub", _ONE)],
     np.floor: [("Floor", None)],
@@ -271,8 +285,10 @@ _FUNCTIONS: dict[Any, list[tuple[str, np.ndarray | None]]] = {
     np.rint: [("Round", None)],
     np.sign: [("Sign", None)],
     np.sin: [("Sin", None)],
+    np.sinh: [("Sinh", None)],
     np.sqrt: [("Sqrt", None)],
     np.square: [("Pow", 2 * _ONE)],
+    np.tan: [("Tan", None)],
     np.tanh: [("Tanh", None)],
 }
 
