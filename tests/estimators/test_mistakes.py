@@ -4454,7 +4454,7 @@ def own(function):
         ),
         (
             lambda: BaggingRegressor(R(Ridge().fit(X, y), max_iter=1), n_estimators=1).fit(X, y / 1000),
-            "as in another unit. If the model was trained on another scale, convert y",
+            "convert y, or X, to it, for example y / 1000 or numpy.log(y), or pass the model unfitted: sklearn.base.clone(mo",
         ),
         (
             lambda: C(loss=lambda op, y, p: op.Relu(1.0 - y * p), max_iter=1).fit(IRIS, 2 * (SPECIES > 0) - 1),

@@ -452,6 +452,21 @@ def test_a_fit_that_tol_ended_above_the_variance_of_y_is_warned_of():
         assert scaled.fit(STANDARD_X, returns).score(STANDARD_X, returns) > 0.5
 
 
+def test_a_fit_that_max_iter_ended_far_from_y_is_told_to_scale_it():
+    prices = 2e5 + 1e4 * STANDARD_Y
+    network = R(MLPRegressor(hidden_layer_sizes=(20,)), init="random", random_state=0)
+    with pytest.warns(
+        ConvergenceWarning,
+        match=r"still falling, by .*mean of y is 1e\+08. Scale y: TransformedTargetRegressor\(model, transformer=",
+    ):
+        clone(network).fit(STANDARD_X, prices)
+    with pytest.warns(ConvergenceWarning, match="Raise max_iter or learning_rate, or scale the data"):
+        clone(network).set_params(learning_rate=1e-5).fit(STANDARD_X, STANDARD_Y)
+    scaled = TransformedTargetRegressor(network, transformer=StandardScaler())
+    with warnings.catch_warnings(action="ignore", category=ConvergenceWarning):
+        assert scaled.fit(STANDARD_X, prices).score(STANDARD_X, prices) > 0.5
+
+
 def test_a_fit_that_is_no_better_than_the_mean_of_y_is_not_warned_of():  # filterwarnings = error
     noise = np.random.default_rng(0).normal(size=len(X))
     R(random_state=0).fit(STANDARD_X, noise)

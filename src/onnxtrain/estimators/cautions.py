@@ -426,7 +426,8 @@ def _warn_of_guesses(logits: np.ndarray, label: np.ndarray, classes: np.ndarray,
 
 #: The remedies for predictions in another unit than y.
 _FOR_OTHER_UNIT = (
-    "If the model was trained on another scale, convert y, or X, to it, for example y / 1000 or numpy.log(y)."
+    "If the model was trained on another scale, convert y, or X, to it, for example y / 1000 or numpy.log(y), or pass "
+    "the model unfitted: sklearn.base.clone(model)."
 )
 _FOR_ELSEWHERE = "Scale both as in that fit, or pass the model unfitted: sklearn.base.clone(model)."
 _FOR_TRANSFORMED = (

@@ -37,6 +37,9 @@ _MANY_EPOCHS = 200
 #: The least multiple of the variance of y that is a worse loss than that of a constant, beyond the noise of batches.
 _WORSE = 1.5
 
+#: The size of targets, or its inverse, from which a fit of 200 epochs at the default rate ends far from them.
+_LARGE = 10.0
+
 
 def _check_callback(callback: object) -> None:
     """Raise a ParameterError if a callback does not accept the summary of an epoch."""
@@ -304,37 +307,63 @@ def warn_of(outcome: Outcome, fit: Fit, estimator: OrtGradientEstimator) -> None
         warn(f"Training was interrupted in epoch {state.epoch + 1}{kept}.")
     elif rise is None and (fall := _missed_fall(fit, estimator)):
         other = "" if fit.settings.optimizer is None else " or learning_rate"
+        remedy = f"Raise max_iter{other}, or scale the data."
+        above = _above_variance(fit) if _compares_with_mean(fit, estimator) else ""
+        if above and not _is_standard(fit):
+            remedy = f"{above}, or raise learning_rate."
         message = (
             f"max_iter={estimator.max_iter} was reached while the loss was still falling, by {fall:.3g} in the last "
-            f"{estimator.n_iter_no_change} epochs. Raise max_iter{other}, or scale the data."
+            f"{estimator.n_iter_no_change} epochs. {remedy}"
         )
         warn(message, ConvergenceWarning)
-    elif rise is None and estimator.loss == "squared_error" and not is_part_of_more() and _has_ended(fit, estimator):
+    elif rise is None and _compares_with_mean(fit, estimator) and _has_ended(fit, estimator):
         _warn_above_variance(fit)
 
 
-def _has_ended(fit: Fit, estimator: OrtGradientEstimator) -> bool:
-    """Whether `tol` ended a fit, or max_iter a long one whose length was not intended.
+def _compares_with_mean(fit: Fit, estimator: OrtGradientEstimator) -> bool:
+    """Whether the last loss of a fit is the squared error of its weights, which the mean of y has, too.
 
     Of a fit with penalties the loss is another, and a validation set may have better weights than the last ones.
     """
-    state, n_epochs = fit.state, fit.state.epoch - fit.state.first_epoch
-    if estimator.l1 or estimator.l2 or estimator.penalty or state.validated or fit.settings.optimizer is None:
+    if estimator.l1 or estimator.l2 or estimator.penalty or fit.state.validated or fit.settings.optimizer is None:
         return False
+    return estimator.loss == "squared_error" and not is_part_of_more()
+
+
+def _has_ended(fit: Fit, estimator: OrtGradientEstimator) -> bool:
+    """Whether `tol` ended a fit, or max_iter a long one whose length was not intended."""
+    state, n_epochs = fit.state, fit.state.epoch - fit.state.first_epoch
     if state.stopped:
         return state.bad_epochs > fit.settings.n_iter_no_change
     return n_epochs >= _MANY_EPOCHS and not _is_planned(fit, estimator)
 
 
 def _warn_above_variance(fit: Fit) -> None:
-    """Warn of a squared error above that of a constant, at which `tol` ends a fit to small targets."""
+    if message := _above_variance(fit):
+        warn(f"{message}.", ConvergenceWarning)
+
+
+def _above_variance(fit: Fit) -> str:
+    """Return the end of a message about a squared error above that of a constant; empty if it is below.
+
+    `tol` ends a fit to small targets there, and max_iter one to targets far from 0.
+    """
     loss, variance = fit.state.loss_curve[-1], _variance(fit)
-    if loss > _WORSE * variance > 0:
-        message = (
-            f"The loss is {loss:.3g} at the end, but that of the mean of y is {variance:.3g}. Scale y: "
-            "TransformedTargetRegressor(model, transformer=StandardScaler())."
-        )
-        warn(message, ConvergenceWarning)
+    if not loss > _WORSE * variance > 0:
+        return ""
+    return (
+        f"The loss is {loss:.3g} at the end, but that of the mean of y is {variance:.3g}. Scale y: "
+        "TransformedTargetRegressor(model, transformer=StandardScaler())"
+    )
+
+
+def _is_standard(fit: Fit) -> bool:
+    """Whether the targets are about as large as those of a StandardScaler, so that a fit needs only more steps."""
+    data = fit.data
+    if not isinstance(data, TrainingData):
+        return False
+    size = float(np.sqrt(np.mean(np.square(data.label[data.rows], dtype=np.float64))))
+    return 1 / _LARGE < size < _LARGE
 
 
 def _variance(fit: Fit) -> float:
