@@ -232,6 +232,7 @@ def test_a_scalar_among_the_columns():
 
 
 @pytest.mark.parametrize("name", [name for name, (_, X) in MODELS.items() if name != "columns by place"])
+@pytest.mark.filterwarnings("ignore:Ridge inside StackingRegressor was fitted on these rows")
 def test_a_frame_of_polars_is_one_of_pandas(name):
     polars = pytest.importorskip("polars")
     model, X = MODELS[name]

@@ -12,6 +12,7 @@ from skl2onnx import to_onnx
 from sklearn.base import clone
 from sklearn.compose import TransformedTargetRegressor, make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
+from sklearn.ensemble import StackingClassifier, StackingRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.impute import SimpleImputer
 from sklearn.kernel_ridge import KernelRidge
@@ -37,6 +38,7 @@ from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 from sklearn.svm import SVC, LinearSVC
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils.class_weight import compute_sample_weight
 
 from onnxtrain import OrtGradientClassifier as C
@@ -503,3 +505,32 @@ def test_steps_that_pass_frames_on_predict_the_rows_of_fit():
     tuned = R(steps, max_iter=1).fit(FLATS, PRICE)
     with warnings.catch_warnings(action="ignore"):  # scikit-learn's about names
         np.testing.assert_allclose(tuned.to_sklearn().predict(FLATS), tuned.predict(FLATS), rtol=1e-5)
+
+
+def test_members_of_a_stack_that_were_fitted_on_the_rows():
+    train, others = slice(0, None, 2), slice(1, None, 2)
+    members = [("tree", DecisionTreeRegressor(random_state=0)), ("ridge", Ridge())]
+    stack = StackingRegressor(members, Ridge()).fit(STANDARD_X[train], STANDARD_Y[train])
+    with pytest.warns(UserWarning, match=r"DecisionTreeRegressor inside StackingRegressor was fitted on these rows"):
+        tuned = R(stack, solver="lbfgs").fit(STANDARD_X[train], STANDARD_Y[train])
+    with pytest.warns(
+        UserWarning, match=r"held-out rows: StackingRegressor\(..., final_estimator=OrtGradientRegressor"
+    ):
+        R(make_pipeline(StandardScaler(), clone(stack)), max_iter=1).fit(STANDARD_X[train], STANDARD_Y[train])
+    inside = clone(stack).set_params(final_estimator=R(solver="lbfgs")).fit(STANDARD_X[train], STANDARD_Y[train])
+    on_others = R(stack, solver="lbfgs").fit(STANDARD_X[others], STANDARD_Y[others])  # filterwarnings = error
+    rest = STANDARD_X[others], STANDARD_Y[others]
+    assert tuned.score(*rest) < stack.score(*rest) - 0.2
+    assert min(inside.score(*rest), on_others.score(*rest)) > stack.score(*rest) - 0.05
+
+
+def test_members_of_a_stack_of_classes_that_were_fitted_on_the_rows():
+    members = [("tree", DecisionTreeClassifier(random_state=0)), ("linear", LogisticRegression(C=0.01))]
+    stack = StackingClassifier(members, LogisticRegression(C=0.1)).fit(IRIS[::2], SPECIES[::2])
+    with pytest.warns(UserWarning, match=r"StackingClassifier\(..., final_estimator=OrtGradientClassifier\(\)\)"):
+        C(stack, max_iter=1).fit(IRIS[::2], SPECIES[::2])
+    StackingClassifier(members, C(max_iter=1)).fit(IRIS, SPECIES)  # filterwarnings = error
+
+
+def test_linear_members_of_a_stack_are_not_warned_of():  # filterwarnings = error
+    R(StackingRegressor([("a", Ridge()), ("b", LinearRegression())]).fit(X, y), max_iter=1).fit(X, y)

@@ -33,7 +33,7 @@ from onnxtrain.estimators.fit_data import GivenArrays, given, hold_out
 from onnxtrain.estimators.independence import warn_of_loss_of_batch
 from onnxtrain.estimators.labelled import check_labelled
 from onnxtrain.estimators.labels import Labels
-from onnxtrain.estimators.leaks import warn_of_encoded_targets, warn_of_known_rows
+from onnxtrain.estimators.leaks import warn_of_encoded_targets, warn_of_fitted_members, warn_of_known_rows
 from onnxtrain.estimators.protocols import (
     Estimator,
     is_fitted,
@@ -220,6 +220,8 @@ def _started(
         if isinstance(found, GivenArrays):
             parts = [part for part in (model.form.front, model.source.estimator) if part is not None]
             warn_of_encoded_targets(estimator, parts, np.asarray(checked.y))
+            if n_epochs and not is_part_of_more():
+                warn_of_fitted_members(estimator, model.source.estimator, checked.exact, np.asarray(checked.y))
         if _continues(estimator):
             warn_of_start(estimator, model, checked)
         warn_of_probabilities(model)

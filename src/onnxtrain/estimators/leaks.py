@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -9,14 +10,15 @@ from typing import Any
 import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import StackingClassifier, StackingRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import TargetEncoder
 
 from onnxtrain.convert.compared_rows import spread
-from onnxtrain.convert.learned import inside
+from onnxtrain.convert.learned import inside, predictor_of
 from onnxtrain.errors import warn
 from onnxtrain.estimators.arrays import as_pandas, is_polars
-from onnxtrain.estimators.protocols import is_frame
+from onnxtrain.estimators.protocols import is_frame, take
 from onnxtrain.rows.parts import Part
 from onnxtrain.training.data import TrainingData
 
@@ -125,6 +127,41 @@ def _is_fitted_on(encoder: TargetEncoder, y: np.ndarray) -> bool:
         shares = np.unique(y, return_counts=True)[1] / len(y)
         found = shares[1:] if encoder.target_type_ == "binary" else shares
     return means.shape == found.shape and np.allclose(means, found, rtol=1e-9, atol=0)
+
+
+def warn_of_fitted_members(estimator: Any, model: Any, X: Any, y: np.ndarray) -> None:
+    """Warn of a stack one of whose members predicts these rows much better than all together.
+
+    Such a member was fitted on these rows. scikit-learn fits the last layer of a stack on predictions for held-out
+    rows, and training goes on with predictions for these.
+    """
+    front, stack = (model[:-1], model[-1]) if isinstance(model, Pipeline) else (None, model)
+    if not isinstance(stack, (StackingClassifier, StackingRegressor)) or np.ndim(y) != 1:
+        return
+    if stack.cv == "prefit" or not hasattr(stack, _method(stack)):
+        return
+    chosen = spread(len(y), _SAMPLE)
+    if len(chosen) < _ROWS:
+        return
+    rows, targets = take(as_pandas(X), chosen), y[chosen]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the names of columns
+        rows = front.transform(rows) if front is not None and len(front) else rows
+        rows = rows.toarray() if hasattr(rows, "toarray") else rows  # sparse for one member, which others refuse
+        members = [each for each in stack.estimators_ if hasattr(each, _method(stack))]
+        known = targets if isinstance(stack, StackingRegressor) else targets[:, None] == stack.classes_
+        error, *errors = (np.mean((getattr(each, _method(stack))(rows) - known) ** 2) for each in (stack, *members))
+    if errors and min(errors) < _KNOWN * error:
+        best, name = type(predictor_of(members[int(np.argmin(errors))])).__name__, type(stack).__name__
+        warn(
+            f"{best} inside {name} was fitted on these rows and predicts them better than others, so a fit of the last "
+            "layer on them trusts it too much. Let scikit-learn fit that layer on predictions for held-out rows: "
+            f"{name}(..., final_estimator={type(estimator).__name__}()). Or train on rows that are not in that fit."
+        )
+
+
+def _method(stack: StackingClassifier | StackingRegressor) -> str:
+    return "predict" if isinstance(stack, StackingRegressor) else "predict_proba"
 
 
 def warn_of_known_rows(rows: Part, validation_rows: Part, data: Any, validation: Any) -> None:
