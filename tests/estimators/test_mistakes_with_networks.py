@@ -1042,7 +1042,10 @@ def loss_of(package, name, usual, options=None):
     "found, code",
     [
         (loss_of("torch.nn", "SmoothL1Loss", {"beta": 1.0}), "Pass loss='huber'."),
-        (loss_of("torch.nn", "SmoothL1Loss", {"beta": 1.0}, {"beta": 2.0}), "loss_params={'delta': 2.0}, which is 2.0 times this loss."),
+        (
+            loss_of("torch.nn", "SmoothL1Loss", {"beta": 1.0}, {"beta": 2.0}),
+            "loss_params={'delta': 2.0}, which is 2.0 times this loss.",
+        ),
         (loss_of("keras.losses", "Huber", {"delta": 1.0}, {"delta": 3.0}), "'huber', loss_params={'delta': 3.0}."),
         (
             loss_of("torch.nn", "CrossEntropyLoss", {"ignore_index": -100}, {"ignore_index": 0}),
