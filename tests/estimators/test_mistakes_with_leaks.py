@@ -45,6 +45,7 @@ from onnxtrain import OrtGradientClassifier as C
 from onnxtrain import OrtGradientForwardBackward
 from onnxtrain import OrtGradientRegressor as R
 from onnxtrain.errors import DataError, OnnxTrainError
+from onnxtrain.estimators import reports
 from onnxtrain.optim import Cosine, InverseScaling
 from onnxtrain.rows import from_files
 
@@ -439,7 +440,9 @@ def test_the_loss_of_boosted_trees_is_named():
     R(catboost.CatBoostRegressor(**CATBOOST).fit(X, y), max_iter=1).fit(X, y)
 
 
-def test_a_fit_that_tol_ended_above_the_variance_of_y_is_warned_of():
+@pytest.mark.parametrize("most", [100, 10**6])
+def test_a_fit_that_tol_ended_above_the_variance_of_y_is_warned_of(most, monkeypatch):
+    monkeypatch.setattr(reports, "_MOST_TARGETS", most)
     returns = 0.01 * STANDARD_Y  # as daily ones
     network = R(MLPRegressor(hidden_layer_sizes=(20,)), init="random", random_state=0)
     weights = np.linspace(1, 2, len(X))

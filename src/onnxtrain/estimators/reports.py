@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from onnxtrain.convert.compared_rows import spread
 from onnxtrain.errors import ParameterError, callers, warn
 from onnxtrain.estimators.protocols import ArrayLike
 from onnxtrain.training.data import TrainingData
@@ -36,6 +37,9 @@ _MANY_EPOCHS = 200
 
 #: The least multiple of the variance of y that is a worse loss than that of a constant, beyond the noise of batches.
 _WORSE = 1.5
+
+#: The number of targets of which the mean and the variance are computed: copies of all may be larger than memory.
+_MOST_TARGETS = 10**6
 
 #: The size of targets, or its inverse, from which a fit of 200 epochs at the default rate ends far from them.
 _LARGE = 10.0
@@ -359,11 +363,10 @@ def _above_variance(fit: Fit) -> str:
 
 def _is_standard(fit: Fit) -> bool:
     """Whether the targets are about as large as those of a StandardScaler, so that a fit needs only more steps."""
-    data = fit.data
-    if not isinstance(data, TrainingData):
+    if not isinstance(fit.data, TrainingData):
         return False
-    size = float(np.sqrt(np.mean(np.square(data.label[data.rows], dtype=np.float64))))
-    return 1 / _LARGE < size < _LARGE
+    y, _ = _some_targets(fit.data)
+    return 1 / _LARGE < float(np.sqrt(np.mean(np.square(y)))) < _LARGE
 
 
 def _variance(fit: Fit) -> float:
@@ -371,10 +374,17 @@ def _variance(fit: Fit) -> float:
     data = fit.data
     if not isinstance(data, TrainingData) or data.label.ndim != 2:
         return 0.0
-    rows = data.rows
-    y, weight = data.label[rows].astype(np.float64), None if data.weight is None else data.weight[rows, 0]
+    y, weight = _some_targets(data)
     residual = y - np.average(y, axis=0, weights=weight)
     return float(np.average(residual**2, axis=0, weights=weight).sum())
+
+
+def _some_targets(data: TrainingData) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return targets in float64, and their sample weights, of evenly spread rows."""
+    rows = spread(data.n_rows, min(data.n_rows, _MOST_TARGETS))
+    if data.chosen is not None or data.weight is not None:
+        rows = data.rows[rows]
+    return data.label[rows].astype(np.float64), None if data.weight is None else data.weight[rows, 0]
 
 
 def _several(state: TrainingState) -> bool:
