@@ -12,7 +12,7 @@ from skl2onnx import to_onnx
 from sklearn.base import clone
 from sklearn.compose import TransformedTargetRegressor, make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
-from sklearn.ensemble import StackingClassifier, StackingRegressor
+from sklearn.ensemble import StackingClassifier, StackingRegressor, VotingRegressor
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.impute import SimpleImputer
 from sklearn.kernel_ridge import KernelRidge
@@ -34,8 +34,9 @@ from sklearn.linear_model import (
     TweedieRegressor,
 )
 from sklearn.model_selection import GridSearchCV, train_test_split
+from sklearn.multioutput import MultiOutputRegressor
 from sklearn.neural_network import MLPRegressor
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
@@ -494,6 +495,21 @@ def test_an_estimator_that_fit_fitted_on_a_frame_has_its_names(model):  # filter
     assert steps[0].feature_names_in_.tolist() == ["area", "rooms"]
     with pytest.raises(ValueError, match="The feature names should match"):
         inner.predict(FLATS.rename(columns={"area": "size"}))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        make_pipeline(FeatureUnion([("scaled", StandardScaler()), ("spread", MinMaxScaler())]), Ridge()),
+        VotingRegressor([("a", Ridge()), ("b", make_pipeline(StandardScaler(), Ridge()))]),
+        StackingRegressor([("a", Ridge()), ("b", make_pipeline(StandardScaler(), Ridge()))]),
+        MultiOutputRegressor(Ridge()),
+    ],
+)
+def test_members_that_see_a_frame_have_its_names(model):  # filterwarnings = error
+    targets = np.c_[PRICE, PRICE] if isinstance(model, MultiOutputRegressor) else PRICE
+    tuned = R(model, max_iter=1).fit(FLATS, targets)
+    np.testing.assert_allclose(tuned.to_sklearn().predict(FLATS), tuned.predict(FLATS), rtol=1e-5)
 
 
 @pytest.mark.parametrize("rows", [FLATS.to_numpy(), FLATS], ids=["array", "frame"])

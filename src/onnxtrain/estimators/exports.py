@@ -7,7 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from sklearn.pipeline import Pipeline
+from sklearn.ensemble import StackingClassifier, StackingRegressor, VotingClassifier, VotingRegressor
+from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
+from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.arguments import names_its_arguments
@@ -339,8 +341,8 @@ class ExportableEstimator(OrtGradientEstimator):
 def _name_columns(model: Any, names: np.ndarray | None) -> None:
     """Give an estimator, which `fit` fitted on the values of a frame, the names of its columns.
 
-    They are those of the first step of a pipeline. With ``set_output(transform="pandas")`` later steps know names that
-    are made of it, and an estimator around others would pass the frame on to them.
+    They are those of the first step of a pipeline, and of all members to which an ensemble or a union passes the frame.
+    With ``set_output(transform="pandas")`` later steps of a pipeline know names that are made of it.
     """
     while isinstance(model, Pipeline):
         model, *later = [step for _, step in model.steps if step not in ("passthrough", None)]
@@ -348,7 +350,23 @@ def _name_columns(model: Any, names: np.ndarray | None) -> None:
             return
     if names is None or getattr(model, "n_features_in_", None) != len(names):
         return
+    for member in _members(model):
+        _name_columns(member, names)
     if type(model).__module__.startswith("sklearn.") and not any(
         hasattr(p, "fit") for p in model.get_params().values()
     ):
         model.feature_names_in_ = names
+
+
+#: Ensembles that pass rows on to their members as they are.
+_PASS_ON = (
+    *(VotingClassifier, VotingRegressor, StackingClassifier, StackingRegressor),
+    *(MultiOutputClassifier, MultiOutputRegressor),
+)
+
+
+def _members(model: Any) -> list[Any]:
+    """Return the fitted estimators to which a union or an ensemble passes rows on as they are."""
+    if isinstance(model, FeatureUnion):
+        return [member for _, member in model.transformer_list]
+    return list(model.estimators_) if isinstance(model, _PASS_ON) else []
