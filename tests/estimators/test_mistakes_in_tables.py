@@ -678,6 +678,9 @@ def test_a_column_of_strings_and_numbers():
     assert is_exported(model, X)
 
 
+@pytest.mark.skipif(
+    parse_version(sklearn.__version__) < parse_version("1.7"), reason="its imputer fails, because it sorts the values"
+)
 def test_an_imputer_of_strings_and_numbers():
     X = BIKES.assign(size=["M", 52, 54, np.nan] * 5)[["size"]]
     steps = SimpleImputer(strategy="most_frequent"), FunctionTransformer(lambda X: X.astype(str)), OneHotEncoder()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import permutations
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,12 @@ _FOR_BOOSTED_STOPPING = (
     "eval_set=[(X_val, y_val)])."
 )
 
+#: Parts of messages about strings and numbers in one column; those of comparisons are of sorting.
+_OF_MIXED = (
+    "must be uniformly strings or numbers",
+    *(f"instances of {left!r} and {right!r}" for left, right in permutations(("str", "int", "float"), 2)),
+)
+
 #: The remedy for invalid rows or targets, by a part of the message of scikit-learn or of another library.
 _REMEDIES = {
     "could not convert string": _FOR_TEXT,
@@ -174,8 +181,9 @@ _REMEDIES = {
         ". If a ColumnTransformer gives a column of texts to a vectorizer, name the column without brackets: "
         "(TfidfVectorizer(), 'text').",
     ),
-    "must be uniformly strings or numbers": (
-        ". Make strings of all values of such a column: pandas.DataFrame(X).map(str, na_action='ignore')."
+    **dict.fromkeys(
+        _OF_MIXED,
+        ". Make strings of all values of such a column: pandas.DataFrame(X).map(str, na_action='ignore').",
     ),
     "Found unknown categories": (
         ". Fit again with an encoder that ignores unknown categories, OneHotEncoder(handle_unknown='ignore') or "
@@ -327,7 +335,7 @@ def _remedy_for(message: str, X: Any) -> str:
         return _FOR_STRINGS_AMONG_NUMBERS.format(mixed[0])
     if "strategy with non-numeric data" in message and (texts := text_columns(X)):
         return _FOR_IMPUTED_TEXTS.format(", ".join(map(repr, texts)), texts)
-    if "must be uniformly strings or numbers" in message and (mixed := mixed_columns(X)):
+    if any(part in message for part in _OF_MIXED) and (mixed := mixed_columns(X)):
         return f". {mixed[0]!r} has strings and numbers. {code_of_mixed(mixed[0])}"
     if "yet now missing" in message and any(f"\n- {name}\n" in message for name in _names_of_index(X)):
         return "The index of X has this name. Pass X.reset_index(), which has it as a column."
