@@ -211,19 +211,19 @@ def _of_other_library(name: str) -> str:
     """Return the end of a message about a name that other libraries give to a loss, a parameter or a method."""
     if importlib.util.find_spec(f"{__name__}.{name}") is not None:
         return ""  # Python is importing this module
-    arguments, attributes, losses = (
-        importlib.import_module(f"{__name__}.{module}") for module in ("arguments", "attributes", "losses.table")
+    attributes, losses, synonyms = (
+        importlib.import_module(f"{__name__}.{module}") for module in ("attributes", "losses.table", "synonyms")
     )
     words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).casefold()  # EarlyStopping
     if (ours := losses.SYNONYMS.get(words.replace("_", ""))) is not None:
         return f". Set loss={ours!r}, a parameter of the estimators."
     if words in attributes.OF_OTHERS:
         return f". {attributes.OF_OTHERS[words]}."
-    if words in arguments._REMEDY_OF:
-        return f". {arguments._REMEDIES[arguments._REMEDY_OF[words]]}"
+    if words in synonyms.REMEDY_OF:
+        return f". {synonyms.REMEDIES[synonyms.REMEDY_OF[words]]}"
     if hasattr(importlib.import_module(f"{__name__}.estimators").OrtGradientClassifier, name):
         return f". Use {name}, an attribute of a fitted estimator."
-    if (ours := words if words in arguments._SYNONYMS else arguments.synonym(words)) is not None:
+    if (ours := words if words in synonyms.SYNONYMS else synonyms.synonym(words)) is not None:
         return f". Set {ours}, a parameter of the estimators."
     return ""
 

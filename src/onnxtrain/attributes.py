@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, ClassVar, NoReturn
 
-from onnxtrain.arguments import synonym
 from onnxtrain.errors import ArgumentTypeError, unknown_name
 from onnxtrain.registry import did_you_mean
+from onnxtrain.synonyms import synonym
 
 #: What to use instead of attributes of other libraries' models, with their names.
 _REMEDIES = {

@@ -88,10 +88,10 @@ from onnxtrain import (
     OrtGradientForwardBackward,
     OrtGradientRegressor,
     WeightsDisplay,
-    arguments,
     attributes,
     plot_graph,
     rows,
+    synonyms,
 )
 from onnxtrain.errors import (
     ArgumentTypeError,
@@ -274,12 +274,12 @@ def test_an_unknown_parameter_is_answered_with_ours(name, remedy):
     assert remedy in str(e.value)
 
 
-@pytest.mark.parametrize("name", sorted({*arguments._OURS, *arguments._REMEDY_OF}))
+@pytest.mark.parametrize("name", sorted({*synonyms.OURS, *synonyms.REMEDY_OF}))
 def test_no_name_of_another_library_is_one_of_ours(name):
     assert name not in {*R().get_params(), *C().get_params()}
 
 
-@pytest.mark.parametrize("ours", arguments._SYNONYMS)
+@pytest.mark.parametrize("ours", synonyms.SYNONYMS)
 def test_what_is_proposed_exists(ours):
     optimizers = (SGD, onnxtrain.optim.Adam)
     known = {n for cls in (R, C, LoRA) for n in cls().get_params()} | {f for cls in optimizers for f in vars(cls())}
@@ -4186,7 +4186,7 @@ def test_a_file_that_save_did_not_write_is_told_apart(write, remedy, tmp_path):
 
 @pytest.mark.parametrize("name", ["delta", "gamma", "quantile", "epsilon"])
 def test_a_remedy_that_names_a_parameter_of_a_loss_is_right(name):
-    loss, _, parameter = re.search(r"(?:loss='(\w+)', )?(loss_params={'(\w+)')", arguments._REMEDIES[name]).groups()
+    loss, _, parameter = re.search(r"(?:loss='(\w+)', )?(loss_params={'(\w+)')", synonyms.REMEDIES[name]).groups()
     R(loss=loss or "epsilon_insensitive", loss_params={parameter: 0.5}, max_iter=0).fit(X, y) if loss != "focal" else C(
         loss=loss, loss_params={parameter: 0.5}, max_iter=0
     ).fit(IRIS, SPECIES)

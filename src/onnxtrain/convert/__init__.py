@@ -4,8 +4,9 @@ from onnxtrain.convert import additions  # noqa: F401  (imported for the convert
 from onnxtrain.convert.bind import Conversion, convert
 from onnxtrain.convert.check import answer, compare
 from onnxtrain.convert.custom import converter
+from onnxtrain.convert.failures import documentation
 from onnxtrain.convert.learned import Binding, holds
-from onnxtrain.convert.sklearn import documentation, newest_opset, register_converter, registered_converters
+from onnxtrain.convert.sklearn import newest_opset, register_converter, registered_converters
 from onnxtrain.convert.thresholds import HISTOGRAMS
 
 __all__ = [

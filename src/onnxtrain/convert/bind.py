@@ -29,6 +29,7 @@ from onnxtrain.convert.additions.gaussian_process import warn_of_unresolved
 from onnxtrain.convert.boosted_leaves import bind_boosted, told_apart
 from onnxtrain.convert.columns import positional
 from onnxtrain.convert.derived import keep_in_range, range_layout, tie
+from onnxtrain.convert.failures import documentation
 from onnxtrain.convert.learned import (
     LAYOUTS,
     Binding,
@@ -47,7 +48,7 @@ from onnxtrain.convert.learned import (
     put,
     remedy_of_exporter,
 )
-from onnxtrain.convert.sklearn import documentation, repaired_graph
+from onnxtrain.convert.sklearn import repaired_graph
 from onnxtrain.convert.thresholds import HISTOGRAMS, with_float32_splits
 from onnxtrain.errors import ConversionError, ExportError, ModelError, OnnxTrainError
 from onnxtrain.graph import unique_name

@@ -21,10 +21,10 @@ from sklearn.svm import SVC, NuSVC
 
 from onnxtrain.convert.columns import as_float32, as_float64, by_column, feeds_of, positional, rounding_code
 from onnxtrain.convert.compared_rows import COMPARED_ROWS, at_most, rows_between, some_rows
+from onnxtrain.convert.failures import documentation
 from onnxtrain.convert.learned import find_trees, holds, holds_boosted, inside, predictor_of, remedy_of_exporter
 from onnxtrain.convert.repairs import last_step
 from onnxtrain.convert.selection import Columns
-from onnxtrain.convert.sklearn import documentation
 from onnxtrain.convert.thresholds import HISTOGRAMS
 from onnxtrain.errors import ConversionError
 from onnxtrain.runtime.session import one_thread_of_blas, open_session, run_session

@@ -17,7 +17,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain import __version__, attributes
-from onnxtrain.arguments import SetsItsParameters, names_its_arguments, synonym
+from onnxtrain.arguments import SetsItsParameters, names_its_arguments
 from onnxtrain.errors import ArgumentTypeError, warn
 from onnxtrain.estimators import deferred
 from onnxtrain.estimators.folds import warn_of_seen_folds
@@ -31,6 +31,7 @@ from onnxtrain.estimators.protocols import (
 )
 from onnxtrain.registry import is_of_package
 from onnxtrain.rows.parts import Part, Parts
+from onnxtrain.synonyms import synonym
 
 # scikit-learn supports callbacks since version 1.9.
 try:

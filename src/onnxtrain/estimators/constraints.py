@@ -17,13 +17,13 @@ from sklearn.utils._param_validation import (
     validate_parameter_constraints,
 )
 
-from onnxtrain.arguments import several
 from onnxtrain.cache import table
 from onnxtrain.errors import ParameterError, as_number, unquoted
 from onnxtrain.estimators.lora import LoRA
 from onnxtrain.estimators.protocols import Estimator
 from onnxtrain.losses.link import OUTPUT_IS
 from onnxtrain.registry import did_you_mean
+from onnxtrain.synonyms import several
 
 if TYPE_CHECKING:
     from onnxtrain.estimators.base import OrtGradientEstimator

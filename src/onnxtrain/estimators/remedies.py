@@ -21,17 +21,9 @@ from onnxtrain.convert.columns import (
 )
 from onnxtrain.errors import ArgumentTypeError, DataError, OnnxTrainError
 from onnxtrain.estimators.arrays import as_pandas, for_file, of_bytes
-from onnxtrain.estimators.number_formats import code_of_numbers
 from onnxtrain.estimators.protocols import is_frame, is_of_objects
+from onnxtrain.estimators.strings_in_rows import FOR_STRINGS, for_strings
 
-_FOR_TEXT = (
-    ". The rows contain strings, but the model takes numbers. Put an encoder before it, for example "
-    "make_pipeline(OneHotEncoder(handle_unknown='ignore'), model), or leave these columns out."
-)
-_FOR_DOCUMENTS = (
-    ". X contains one string per row, but the model takes numbers. Put a vectorizer before it, "
-    "make_pipeline(TfidfVectorizer(), model), or pass the matrix that the vectorizer of fit returns."
-)
 _FOR_DATES = (
     ". The rows contain dates, but the model takes numbers. Replace a column of dates by its days, "
     "(X['date'] - pandas.Timestamp('2020-01-01')).dt.days, or leave it out."
@@ -134,7 +126,7 @@ _OF_MIXED = (
 
 #: The remedy for invalid rows or targets, by a part of the message of scikit-learn or of another library.
 _REMEDIES = {
-    "could not convert string": _FOR_TEXT,
+    "could not convert string": FOR_STRINGS,
     "DateTime64DType": _FOR_DATES,
     "'Timestamp'": _FOR_DATES,
     "'Timedelta'": ". Durations become numbers by pandas.to_timedelta(values).total_seconds().",
@@ -339,12 +331,12 @@ def _remedy_for(message: str, X: Any) -> str:
         return f". {mixed[0]!r} has strings and numbers. {code_of_mixed(mixed[0])}"
     if "yet now missing" in message and any(f"\n- {name}\n" in message for name in _names_of_index(X)):
         return "The index of X has this name. Pass X.reset_index(), which has it as a column."
-    if remedy is not _FOR_TEXT:
+    if remedy is not FOR_STRINGS:
         return remedy
     if re.search(r"float: ['\"]\s*\{", message) and not is_frame(X):
         return ". X contains JSON. Make a table of it: pandas.DataFrame([json.loads(row) for row in X])."
     of_file = for_file(message)
-    return f".{of_file}" if of_file else _for_texts(X)
+    return f".{of_file}" if of_file else for_strings(X)
 
 
 def _names_of_index(X: Any) -> list[Any]:
@@ -524,84 +516,6 @@ def _of_ragged(X: Any, name: str, lengths: set[int]) -> str:
     return (
         f"X contains lists of different lengths in {name!r}, from {min(lengths)} to {max(lengths)}, but the model "
         f"takes numbers. Pad them: {f'numpy.column_stack([X[{others}], {code}])' if others else code}."
-    )
-
-
-_NUMBER = re.compile(r"[-+]?\d*\.?\d+")
-
-
-def _for_texts(X: Any) -> str:
-    """Return the remedy for strings in the rows, which names the columns of a frame."""
-    columns = text_columns(X)
-    if not columns and is_of_objects(X):
-        return _FOR_DOCUMENTS
-    if not columns:
-        return _for_numbers_in_rows(X) or _for_text_among_numbers(X) or _FOR_TEXT
-    if misread := _of_misread_file(X):
-        return f". {misread}"
-    for name in columns:
-        values = X[name].dropna().astype(str)
-        if code := code_of_numbers(values, f"X[{name!r}]"):
-            found = f"{name!r}, such as {values.iloc[0]!r:.40}"
-            return f". X contains numbers with units or commas as strings in {found}. {code}"
-        if len(values) and values.str.match(r"\s*\{").all():
-            columns_of_it = f"pandas.DataFrame(X[{name!r}].map(json.loads).tolist(), index=X.index)"
-            return f". X contains JSON in {name!r}. Make columns of it: {columns_of_it}."
-        if len(values) and values.isin(["True", "False"]).all():
-            return f". X contains True and False as strings in {name!r}. Convert them: X[{name!r}] == 'True'."
-    first = repr(columns[0])
-    return (
-        f". X contains strings in {', '.join(map(repr, columns))}, but the model takes numbers. Put an encoder before "
-        f"it, such as make_column_transformer((OneHotEncoder(), [{first}]), remainder='passthrough'), or leave these "
-        f"columns out. Convert numbers stored as strings with X.astype({{{first}: float}}), or with "
-        f"pandas.to_numeric(X[{first}], errors='coerce') if some of the strings mark missing numbers, and dates with "
-        f"pandas.to_datetime(X[{first}])."
-    )
-
-
-def _for_numbers_in_rows(X: Any) -> str:
-    """Return the remedy that parses the strings of an array or a list of rows as floats; empty for other rows."""
-    values = np.array(X).ravel() if isinstance(X, (list, tuple, np.ndarray)) else np.array([])
-    if values.dtype.kind not in "UO" or not all(isinstance(value, str) for value in values):
-        return ""
-    code = code_of_numbers(values, "pandas.Series(numpy.ravel(X))", ".to_numpy().reshape(numpy.shape(X))")
-    if not code:
-        return ""
-    return f". X contains numbers with units or commas as strings, such as {str(values[0])!r:.40}. {code}"
-
-
-def _of_misread_file(X: Any) -> str:
-    """Return the message for a frame that was read with another separator, or without its header; else empty."""
-    first, *others = X.columns
-    separator = next((mark for mark in ";\t|" if mark in str(first)), None)
-    if separator and not others:
-        return (
-            f"X has one column, {first!r}, so its file has another separator. Read it with sep={separator!r}: "
-            f"pandas.read_csv(path, sep={separator!r})."
-        )
-    if len(X) < 2 or [*X.columns] != [*range(X.shape[1])]:
-        return ""
-    names, values = ([str(value) for value in X.iloc[i]] for i in (0, 1))
-    if any(map(_NUMBER.fullmatch, values)) and not any(map(_NUMBER.fullmatch, names)):
-        return (
-            f"The first row of X holds names, {', '.join(names):.60}, so its file has a header. Read it with header=0: "
-            "pandas.read_csv(path, header=0)."
-        )
-    return ""
-
-
-def _for_text_among_numbers(X: Any) -> str:
-    """Return the remedy for strings and numeric values in the same column of an array; empty for other rows."""
-    if not isinstance(X, np.ndarray) or X.dtype.kind != "O" or X.ndim != 2:
-        return ""
-    texts = np.array([[isinstance(value, str) for value in row] for row in X])
-    mixed = np.argwhere(texts & ~texts.all(axis=0))
-    if not len(mixed):
-        return ""
-    row, column = mixed[0]
-    return (
-        f". It is in row {row}, column {column} of X, which has numbers, too. Convert its strings to numbers, and "
-        "others to NaN for an imputer: pandas.DataFrame(X).apply(pandas.to_numeric, errors='coerce')."
     )
 
 

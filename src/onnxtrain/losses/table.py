@@ -39,11 +39,12 @@ from typing import Any, TypeVar
 
 import onnx_ir as ir
 
-from onnxtrain.arguments import lists_its_arguments, settings_of, several
+from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.errors import LossError, OnnxTrainError, ParameterError, as_number, unquoted
 from onnxtrain.graph import Op, describe, is_float
 from onnxtrain.losses.operands import WAY, OperandOp, unwrapped, wrapped
 from onnxtrain.registry import Registry, did_you_mean, is_of_package
+from onnxtrain.synonyms import settings_of, several
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -20,10 +20,11 @@ import numpy as np
 import onnx_ir as ir
 from numpy.typing import ArrayLike
 
-from onnxtrain.arguments import NamesItsParameters, lists_its_arguments, settings_of, several
+from onnxtrain.arguments import NamesItsParameters, lists_its_arguments
 from onnxtrain.errors import OptimizerError, as_number, unquoted
 from onnxtrain.graph import Op, static_shape
 from onnxtrain.registry import Registry
+from onnxtrain.synonyms import settings_of, several
 
 #: A per-step scalar: a value of the graph, or an array of one number per step.
 Scalar: TypeAlias = "ir.Value | np.ndarray | float"

@@ -21,10 +21,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
-from onnxtrain.arguments import NamesItsParameters, several
+from onnxtrain.arguments import NamesItsParameters
 from onnxtrain.errors import OptimizerError, as_number, warn
 from onnxtrain.optim.base import Optimizer, check_ranges
 from onnxtrain.registry import Registry, is_of_package
+from onnxtrain.synonyms import several
 
 
 class Schedule(NamesItsParameters, ABC):
