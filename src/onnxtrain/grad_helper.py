@@ -268,7 +268,8 @@ def _checked(options: object, loss: object, label: object, builder: str) -> Deri
     if DerivativeOptions.Loss not in options and (loss is not None or label is not None):
         raise ParameterError(
             f"loss={loss!r} and label={label!r} require the option Loss, got {options!r}. Set "
-            "options=DerivativeOptions.Loss and loss= to the name of the output that is the loss."
+            "options=DerivativeOptions.Loss and loss= to the name of the output that is the loss, which "
+            "add_loss_output adds."
         )
     return options
 
@@ -446,8 +447,13 @@ def _weights_become_inputs(model: ir.Model, weights: list[ir.Value], *, keep_val
 
 
 def _find_loss(model: ir.Model, name: str) -> ir.Value:
-    computed = [v for node in model.graph for v in node.outputs]
-    value = graphs.find([*model.graph.outputs, *computed], name, "loss")
+    computed = {v.name: v for node in model.graph for v in node.outputs}
+    value = {v.name: v for v in model.graph.outputs}.get(name, computed.get(name))
+    if value is None:
+        raise ModelError(
+            f"The model has no loss {name!r}. {did_you_mean(name, [str(y.name) for y in model.graph.outputs])} To add "
+            "one: onnx_derivative(add_loss_output(onx), options=DerivativeOptions.Loss, loss='loss', label='label')."
+        )
     if not graphs.is_float(value):
         raise ModelError(f"The loss {graphs.describe(value)} is not floating-point, so it has no derivative.")
     return value

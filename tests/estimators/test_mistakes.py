@@ -2481,7 +2481,11 @@ OTHER_KINDS = [
     (lambda _: OrtGradientForwardBackward(TWO, device="cuda"), ArgumentTypeError, "Did you mean 'providers'?"),
     (lambda _: onnxtrain.onnx_derivative(TWO_COLUMNS, path_name=3), ArgumentTypeError, "path_name must be a file path"),
     (lambda r: onnxtrain.onnx_derivative(r), ModelError, "Pass get_trained_onnx() of the fitted estimator."),
-    (lambda r: r.embed(X, ["a"]), ModelError, "The model has no result ['a']."),
+    (
+        lambda r: r.embed(X, ["a"]),
+        ModelError,
+        "embed takes the name of a result, got ['a']. In the order of the graph: ",
+    ),
     (lambda r: r.fit(X, y, checkpoint=""), ParameterError, "such as 'fit.onnx', got ''."),
     (lambda r: onnxtrain.save(r, "no/a.onnx"), FileError, "Create the folder first: os.makedirs('no')."),
     (lambda r: onnxtrain.save(r, f"{__file__}/a.onnx"), FileError, f"{__file__!r} is a file. Pass a file in a folder."),
@@ -2859,7 +2863,17 @@ FOURTH_HOUR = [
     (
         lambda _: onnxtrain.onnx_derivative(LINE, label="y"),
         ParameterError,
-        "Set options=DerivativeOptions.Loss and loss= to the name of the output that is the loss.",
+        "Set options=DerivativeOptions.Loss and loss= to the name of the output that is the loss, which add_loss_output ",
+    ),
+    (
+        lambda _: onnxtrain.onnx_derivative(LINE, options=onnxtrain.DerivativeOptions.Loss, loss="loss"),
+        ModelError,
+        "To add one: onnx_derivative(add_loss_output(onx), options=DerivativeOptions.Loss, loss='loss', label='label').",
+    ),
+    (
+        lambda _: type("Signum", (Optimizer,), {"slots": "mean"}),
+        OptimizerError,
+        "Signum: slots must be a tuple of names, got the string 'mean'. Write slots = ('mean',).",
     ),
     (
         lambda _: onnxtrain.onnx_derivative(TWO_COLUMNS, path_name="no/x.onnx"),

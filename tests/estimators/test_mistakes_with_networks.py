@@ -1068,3 +1068,19 @@ def test_the_weights_of_a_loss_of_pytorch_are_named():
     code = "loss_params={'label_smoothing': 0.1}. For its weight, set class_weight of OrtGradientClassifier."
     with pytest.raises(LossError, match=f"{re.escape(code)}$"):
         C(READER, loss=found).fit(TOKENS, KINDS)
+
+
+def test_the_outputs_of_a_body_may_be_hidden_states():
+    rng = np.random.default_rng(0)
+    body = onnx_model(
+        """(float[N, 2] x) => (float[N, 4] last_hidden_state, float[N, 4] pooler_output)
+        <float[2, 4] V = {1, 0, 0, 1, 0, 1, 1, 0}>
+        { last_hidden_state = MatMul(x, V) pooler_output = Tanh(last_hidden_state) }"""
+    )
+    rows, classes = rng.normal(size=(20, 2)).astype(np.float32), np.arange(20) % 2
+    with pytest.raises(
+        ModelError, match=r"output='pooler_output'\. If they are hidden states, .*set head='new', too\."
+    ):
+        C(body).fit(rows, classes)
+    tuned = C(body, output="pooler_output", head="new", max_iter=1, random_state=0).fit(rows, classes)
+    assert set(tuned.predict(rows)) <= {0, 1}

@@ -315,13 +315,19 @@ class TrainedModel:
         (found,) = self._run_all(onx, X)
         return found
 
-    def _no_result(self, output: str) -> ModelError:
+    def _no_result(self, output: object) -> ModelError:
         """Return the error for a value that is not computed, which lists those that the user's file has, too."""
         of_file = {name for node in self.to_onnx().graph.node for name in node.output}
         nodes = self.source.model.graph().graph.node
-        ours = {name for node in nodes if node.op_type != "Constant" for name in node.output}
-        known = did_you_mean(output, (of_file & ours) or ours)
-        if isinstance(output, str) and output in of_file:
+        ours = [name for node in nodes if node.op_type != "Constant" for name in node.output]
+        ours = [name for name in ours if name in of_file] or ours
+        if not isinstance(output, str):
+            return ModelError(
+                f"embed takes the name of a result, got {output!r}. In the order of the graph: {', '.join(ours[:20])}"
+                f"{f' and {len(ours) - 20} more' if len(ours) > 20 else ''}."
+            )
+        known = did_you_mean(output, ours)
+        if output in of_file:
             return ModelError(
                 f"The file has a value {output!r}, but training replaces the operators that compute it, so embed "
                 f"cannot return it. To get it, run the file of get_trained_onnx with this output. {known}"

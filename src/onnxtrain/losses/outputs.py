@@ -114,14 +114,21 @@ def _which(outputs: list[ir.Value], argument: str) -> str:
             "pass the model as it was before this loss was added, or exported without labels."
         )
     likely = _likely(outputs)
-    if likely is None:
-        return f"Set {argument} to one of them, the name of the output that predicts y."
-    return f"Set {argument} to one of them, for example {argument}={likely.name!r}."
+    remedy = f"Set {argument} to one of them, the name of the output that predicts y."
+    if likely is not None:
+        remedy = f"Set {argument} to one of them, for example {argument}={likely.name!r}."
+    if argument == "output" and not any(map(_predicts, outputs)):
+        remedy += " If they are hidden states, as of a body without its last layer, set head='new', too."
+    return remedy
 
 
 def _likely(outputs: list[ir.Value]) -> ir.Value | None:
     """Return the first output whose name says that it predicts."""
-    return next((v for v in outputs if re.search("logit|score|prob|pred|output", str(v.name).lower())), None)
+    return next((v for v in outputs if _predicts(v) or "output" in str(v.name).lower()), None)
+
+
+def _predicts(output: ir.Value) -> bool:
+    return re.search("logit|score|prob|pred", str(output.name).lower()) is not None
 
 
 def _scores_of_labels(label: ir.Value) -> ir.Value | None:

@@ -124,6 +124,14 @@ class Optimizer(NamesItsParameters, ABC):
     ranges: ClassVar[Mapping[str, str]] = {}
     _hint_by_name = "The learning rate is a parameter of the estimator: OrtGradientRegressor(learning_rate=...)."
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if isinstance(cls.slots, str):  # the names would be its letters
+            raise OptimizerError(
+                f"{cls.__name__}: slots must be a tuple of names, got the string {cls.slots!r}. Write "
+                f"slots = ({cls.slots!r},)."
+            )
+
     def __init__(self) -> None:
         """Do nothing: a subclass is a dataclass, which has its own."""
 
