@@ -11,6 +11,7 @@ _COLUMN = r"(X\[[^\]]+\])"
 _POLARS = {
     r"(type dict in ('[^']*').* entries: )X\.drop\(columns=.*\)\)": r"\1X.unnest(\2)",
     rf"\({_COLUMN} - pandas\.Timestamp\([^)]*\)\)\.dt\.days": r"\1.dt.epoch('d')",
+    r"X\.assign\(\*\*\{'[^']*': ([^}]*)\}\)": r"X.with_columns(\1)",
     rf"pandas\.to_numeric\({_COLUMN}, errors='coerce'\)": r"\1.cast(float, strict=False)",
     rf"X\.drop\(columns=('[^']*')\)\.join\(pandas\.DataFrame\({_COLUMN}\.tolist\(\), index=X\.index\)"
     r"\.add_prefix\(('[^']*')\)\)": (

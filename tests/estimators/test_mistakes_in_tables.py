@@ -373,6 +373,27 @@ def test_the_date_that_a_scaler_takes_is_named():
     )
 
 
+@NAMES_OF_POLARS
+@pytest.mark.parametrize("fits_first", [False, True], ids=["unfitted", "fitted"])
+@pytest.mark.parametrize("dates", [DAYS.date, DAYS, DAYS - DAYS[0]], ids=["dates", "times", "durations"])
+def test_the_dates_that_scikit_learn_passes_on_as_numbers_are_named(dates, fits_first):
+    X = pl.DataFrame({"kind": ["city", "race"] * 10, "weight": np.linspace(8.1, 20.3, 20), "first": list(dates)})
+    encoder = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    first = make_column_transformer((encoder, ["kind"]), remainder="passthrough")
+    model = make_pipeline(first, StandardScaler(), LinearRegression())
+    given = clone(model).fit(X, RENT) if fits_first else model
+    with pytest.warns(
+        UserWarning, match="runs 'columntransformer'.* in 'first', which scikit-learn passes on"
+    ) as warned:
+        message = why_not_exported(given, X)
+    for said in (message, str(warned[0].message)):
+        assert "has dates or durations in 'first', which scikit-learn passes on as numbers, for dates the days" in said
+        numeric = eval(re.search(r"for example (.*), or leave", said)[1], {"X": X})
+    tuned = OrtGradientRegressor(model, max_iter=1).fit(numeric, RENT)
+    np.testing.assert_allclose(tuned.predict(numeric), tuned.to_sklearn().predict(numeric), rtol=1e-3)
+    tuned.get_trained_onnx()
+
+
 def test_the_texts_that_a_scaler_takes_are_named():
     X = BIKES.assign(gears=["3", "21"] * 10)
     model = of_bikes((StandardScaler(), ["gears"]))

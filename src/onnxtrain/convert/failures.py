@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from datetime import date, timedelta
 from decimal import Decimal
 from numbers import Number
@@ -73,12 +74,37 @@ def failure(estimator: BaseEstimator, error: Exception, X: Any) -> str:
 
 def _columns_taken(estimator: BaseEstimator, step: BaseEstimator, X: Any) -> Any:
     """Return the columns of a frame that a ColumnTransformer passes to a step inside it; X for other steps."""
+    parts = _parts_with_columns(estimator, X) if by_column(X) else ()
+    return next((X[names] for part, names in parts if any(inner is step for inner in inside(part))), X)
+
+
+def _parts_with_columns(estimator: BaseEstimator, X: Any) -> Iterator[tuple[Any, list[Any]]]:
+    """Yield the parts of the ColumnTransformers that take columns of the frame X, each with their names."""
     for found in on_raw_columns(estimator):
+        names = getattr(found, "feature_names_in_", X.columns)
         for name, part, _ in getattr(found, "transformers_", ()):
-            if any(inner is step for inner in inside(part)) and by_column(X):
-                names = getattr(found, "feature_names_in_", X.columns)
-                return X[list(names[found._transformer_to_input_indices[name]])]
-    return X
+            yield part, list(names[found._transformer_to_input_indices[name]])
+
+
+def of_dates_passed_on(estimator: BaseEstimator, X: Any) -> str:
+    """Return a message about dates that a ColumnTransformer passes through, with the remedy; empty if there are none.
+
+    scikit-learn makes numbers of them if the frame is of polars.
+    """
+    dates = date_columns(X)
+    parts = list(_parts_with_columns(estimator, X)) if dates else []
+    passed = [name for part, names in parts if _is_identity(part) for name in names if name in dates]
+    if not passed:
+        return ""
+    return (
+        f"X has dates or durations in {', '.join(map(repr, passed))}, which scikit-learn passes on as numbers, for "
+        "dates the days or microseconds since 1970, and ONNX cannot. Convert such a column before every fit and "
+        f"predict, for example X.assign(**{{{passed[0]!r}: {dates[passed[0]]}}}), or leave it out."
+    )
+
+
+def _is_identity(part: Any) -> bool:
+    return part == "passthrough" if isinstance(part, str) else type(part) is FunctionTransformer and part.func is None
 
 
 def _reason(estimator: BaseEstimator, step: BaseEstimator, X: Any, why: str) -> str:

@@ -22,11 +22,13 @@ from sklearn.utils import get_tags
 from onnxtrain import graph
 from onnxtrain.convert.boosted import check_exported
 from onnxtrain.convert.check import answer
+from onnxtrain.convert.failures import of_dates_passed_on
 from onnxtrain.convert.head import head_weights
 from onnxtrain.convert.learned import holds, inside, predictor_of, thawed
 from onnxtrain.convert.lookups import added_masks
 from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.convert.thresholds import HISTOGRAMS
+from onnxtrain.dialects import for_table
 from onnxtrain.errors import (
     ConversionError,
     DataError,
@@ -273,7 +275,8 @@ def _begun_divided(
     """Return the rows, and the model of the first division that ONNX computes with its state; and the last error."""
     X, y, sample_weight = given
     for division in found:
-        reason = reason_of(X, refused, rounding)
+        dates = of_dates_passed_on(division.whole, as_pandas(X[:_FEW])) if is_polars(X) else ""
+        reason = for_table(dates, X) or reason_of(X, refused, rounding)
         form = PreprocessedForm.of_division(division, floats_of(estimator.dtype), reason, as_pandas(X))
         try:
             rows = check_first_rows(estimator, X, y, sample_weight, form)
@@ -282,7 +285,7 @@ def _begun_divided(
             trained, state = _begin(estimator, rows, division.tail)
             exact = rows.exact
             if division.inside or not is_rounded(exact) or not reason_of_rounding(division.tail, exact, form.dtype):
-                if rounding:
+                if rounding or dates:
                     form.warn_of_tail()
                 return (rows, trained, state), refused
         except DataError as e:
