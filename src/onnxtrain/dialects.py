@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from typing import Any
 
 #: A column in the code of a message.
 _COLUMN = r"(X\[[^\]]+\])"
@@ -76,6 +78,9 @@ _FIT_OF_SOME = r"\bfit\(([\w.(]*\bX\)?(?:\[known\]|\.filter\(known\)|\[y [^\]]*\
 #: X and y in code, which stand before an attribute, an index, an operator or a closing bracket, but not in (X, y).
 _IN_CODE = r"(?<![\w.'])(?<!X, )([Xy])(?=\.[a-z]|\[| [-/<>=!]=? |[])])"
 
+#: The remedy for one column per class, with the list of classes.
+_OF_CLASSES = r", in the order of classes_, pass numpy\.array\((\[.*\])\)\[y\.argmax\(axis=1\)\]"
+
 #: Code for an array, after its name; a list has slices of rows, too.
 _OF_ARRAY = r"(?=\.(T|argmax|astype|max|mean|min|ravel|repeat|reshape)\b|\[(None|known|\.\.\.|:,))"
 
@@ -97,9 +102,19 @@ def for_call(message: str, method: str, X: object, y: object = None) -> str:
     for name in [name for name, values in (("X", X), ("y", y)) if isinstance(values, (list, tuple))]:
         message = re.sub(rf"(?<!\w)(?<!\.){name}{_OF_ARRAY}", f"numpy.asarray({name})", message)
     if hasattr(y, "toarray") or hasattr(y, "columns"):  # sparse matrices and frames have no suitable argmax
+        message = _with_columns_of(y, message)
         dense = "y.toarray()" if hasattr(y, "toarray") else "y.to_numpy()"
         message = re.sub(r"(?<![\w.])y(?=\.argmax\()", dense, message)
     return message
+
+
+def _with_columns_of(y: Any, message: str) -> str:
+    """Return a message about one column per class with the code for a frame whose columns have the names of classes."""
+    found = re.search(_OF_CLASSES, message)
+    if found is None or not hasattr(y, "columns") or {*y.columns} != {*ast.literal_eval(found[1])}:
+        return message
+    labels = "y.idxmax(axis=1)" if hasattr(y, "idxmax") else "numpy.array(y.columns)[y.argmax(axis=1)]"
+    return message.replace(found[0], f", pass {labels}")
 
 
 def for_validation(message: str) -> str:

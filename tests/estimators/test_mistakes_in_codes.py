@@ -55,6 +55,34 @@ def test_one_column_per_class_becomes_classes_as_the_message_says(given):
         C(max_iter=1).fit(IRIS, labels)  # filterwarnings = error
 
 
+NAMES = np.array(["setosa", "versicolor", "virginica"])[SPECIES]
+
+
+@pytest.mark.parametrize(
+    "given, code",
+    [
+        (ONE_HOT["array"], "numpy.array(['setosa', 'versicolor', 'virginica'])[y.argmax(axis=1)]"),
+        (ONE_HOT["list"], "numpy.array(['setosa', 'versicolor', 'virginica'])[numpy.asarray(y).argmax(axis=1)]"),
+        (ONE_HOT["frame"], "numpy.array(['setosa', 'versicolor', 'virginica'])[y.to_numpy().argmax(axis=1)]"),
+        (pd.get_dummies(NAMES), "y.idxmax(axis=1)"),
+        (pd.get_dummies(NAMES)[["virginica", "setosa", "versicolor"]], "y.idxmax(axis=1)"),
+        (
+            pytest.importorskip("polars").Series("", NAMES).to_dummies(separator=""),
+            "numpy.array(y.columns)[y.to_numpy().argmax(axis=1)]",
+        ),
+    ],
+    ids=["array", "list", "frame", "frame of classes", "frame in another order", "polars"],
+)
+def test_one_column_per_class_becomes_names_that_the_model_knows(given, code):
+    model = LogisticRegression(max_iter=1000).fit(IRIS, NAMES)
+    with pytest.raises(DataError, match="was fitted on one class per row. If y has one column per class") as e:
+        C(model).fit(IRIS, given)
+    assert str(e.value).endswith(f", pass {code}.")
+    labels = np.asarray(eval(code, {"y": given, "numpy": np}))
+    assert labels.tolist() == NAMES.tolist()
+    np.testing.assert_array_equal(C(model, max_iter=1).fit(IRIS, labels).classes_, model.classes_)
+
+
 def test_several_multiclass_targets_are_learned_as_the_message_says():
     targets = np.c_[SPECIES, (SPECIES + 1) % 3]
     with pytest.raises(DataError, match=r"one classifier per target: sklearn.multioutput.MultiOutputClassifier\(model"):

@@ -92,7 +92,7 @@ class Labels(Targets):
             _check_two_classes(estimator)
             given = _labels_of(estimator, X, self.n_labels)
             if given != self.n_labels:
-                remedy = "" if given else " If y has one column per class, pass y.argmax(axis=1)."
+                remedy = "" if given else f" {_for_indicators(self.n_labels, estimator)}"
                 raise DataError(
                     f"y has {_per_row(self.n_labels)}, but {name} was fitted on {_per_row(given)}."
                     f"{remedy if self.n_labels else ''}"
@@ -263,6 +263,15 @@ def is_likely(loss: Any, loss_params: Mapping[str, Any] | None) -> bool:
 def _per_row(n_labels: int) -> str:
     """Describe the labels of a row, for messages."""
     return f"{n_labels} labels per row" if n_labels else "one class per row"
+
+
+def _for_indicators(n_labels: int, estimator: Estimator) -> str:
+    """Return the remedy if y has columns, and the estimator was fitted on one class per row, perhaps on names."""
+    classes = getattr(estimator, "classes_", None)
+    known = classes.tolist() if isinstance(classes, np.ndarray) else []
+    if len(known) != n_labels or known == list(range(n_labels)):
+        return "If y has one column per class, pass y.argmax(axis=1)."
+    return f"If y has one column per class, in the order of classes_, pass numpy.array({known})[y.argmax(axis=1)]."
 
 
 def _labels_of(estimator: Estimator, X: Features, default: int) -> int:
