@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from ast import literal_eval
 
 import numpy as np
 import onnx.parser
@@ -14,6 +15,7 @@ from sklearn.compose import TransformedTargetRegressor, make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.ensemble import StackingClassifier, StackingRegressor, VotingRegressor
 from sklearn.exceptions import ConvergenceWarning
+from sklearn.frozen import FrozenEstimator
 from sklearn.impute import SimpleImputer
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import (
@@ -37,7 +39,7 @@ from sklearn.model_selection import GridSearchCV, train_test_split
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import FeatureUnion, make_pipeline
-from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, MaxAbsScaler, MinMaxScaler, RobustScaler, StandardScaler
 from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 from sklearn.utils.class_weight import compute_sample_weight
@@ -45,6 +47,7 @@ from sklearn.utils.class_weight import compute_sample_weight
 from onnxtrain import OrtGradientClassifier as C
 from onnxtrain import OrtGradientForwardBackward
 from onnxtrain import OrtGradientRegressor as R
+from onnxtrain.convert.learned import holds
 from onnxtrain.errors import DataError, OnnxTrainError
 from onnxtrain.estimators import reports
 from onnxtrain.optim import Cosine, InverseScaling
@@ -310,6 +313,32 @@ def test_a_penalty_of_the_given_estimator_is_warned_of(estimator, message):
     clone(estimator).set_params(estimator=inner).fit(*rows)  # filterwarnings = error
 
 
+INNER = SVC(C=0.1)
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        INNER,
+        make_pipeline(StandardScaler(), KernelRidge(kernel="rbf", alpha=9.0)),
+        make_pipeline(make_column_transformer((StandardScaler(), [0, 1])), make_pipeline(StandardScaler(), INNER)),
+        make_pipeline(FunctionTransformer(np.unwrap), INNER),  # scikit-learn runs its first step
+        make_pipeline(StandardScaler(), FrozenEstimator(clone(INNER).fit(IRIS, SPECIES))),
+        GridSearchCV(make_pipeline(StandardScaler(), INNER), {"svc__C": [0.1]}).fit(IRIS, SPECIES),
+        make_pipeline(StandardScaler(), GridSearchCV(INNER, {"C": [0.1]})).fit(IRIS, SPECIES),
+    ],
+    ids=["alone", "step", "nested", "divided", "frozen", "search", "searched step"],
+)
+def test_the_penalty_of_dual_coefficients_is_named_as_the_weight(estimator):
+    kind = R if holds(estimator, KernelRidge) else C
+    tuned = kind(estimator, max_iter=1, learning_rate=1e-5)
+    with pytest.warns(UserWarning, match="or penalize: penalty=") as warned:
+        tuned.fit(IRIS, SPECIES)
+    (code,) = (str(w.message).partition("penalize: penalty=")[2] for w in warned if "penalize" in str(w.message))
+    penalty = literal_eval(code.removesuffix("."))
+    assert tuned.set_params(penalty=penalty).fit(IRIS, SPECIES).weights_.keys() >= penalty.keys()
+
+
 @pytest.mark.parametrize(
     "model, loss, penalty",
     [
@@ -366,6 +395,10 @@ def test_the_penalty_of_a_classifier_is_named_by_its_kind():
 def test_a_penalty_that_is_still_to_be_found_is_warned_of():
     with pytest.warns(UserWarning, match=r"Fit the model first: .* The same penalty is l1=2 \* model.alpha_ of OrtG"):
         R(LassoCV(), max_iter=1).fit(STANDARD_X, STANDARD_Y)
+    nested = make_pipeline(StandardScaler(), make_pipeline(LassoCV()))
+    with pytest.warns(UserWarning, match=r"penalty is l1=2 \* model\[-1\]\[-1\].alpha_ of OrtG"):
+        R(nested, max_iter=1).fit(STANDARD_X, STANDARD_Y)
+    assert nested.fit(STANDARD_X, STANDARD_Y)[-1][-1].alpha_ > 0
 
 
 def test_a_small_penalty_without_zeros_is_not_warned_of():  # filterwarnings = error

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from sklearn.linear_model import (
     TweedieRegressor,
 )
 from sklearn.neural_network import MLPClassifier, MLPRegressor
+from sklearn.pipeline import Pipeline
 from sklearn.svm import SVC, SVR, LinearSVC, LinearSVR
 
 from onnxtrain.convert.learned import inside, library_of, predictor_of
@@ -99,8 +100,8 @@ _PARAMETERS = {
 _OF_BOOSTED = ("scale_pos_weight", "is_unbalance", "auto_class_weights", "class_weights")
 
 
-def warn_of_ignored_parameters(estimator: OrtGradientEstimator) -> None:
-    """Warn of each parameter of the given model that training ignores.
+def warn_of_ignored_parameters(estimator: OrtGradientEstimator, weights: Collection[str]) -> None:
+    """Warn of each parameter of the given model that training ignores; `weights` are the names of those it trains.
 
     Within a search, only penalties and class weights are warned of. A search may vary the loss, whose default is then
     one of the candidates.
@@ -109,14 +110,14 @@ def warn_of_ignored_parameters(estimator: OrtGradientEstimator) -> None:
     boosted = library_of(type(model)) is not None  # models of CatBoost are no BaseEstimator
     if (isinstance(model, BaseEstimator) or boosted) and estimator.max_iter:
         last = predictor_of(model)
-        said = [*_on_penalty(estimator, last), *_on_weights(estimator, last)]
+        said = [*_on_penalty(estimator, last, weights), *_on_weights(estimator, last)]
         if not is_part_of_more():
             said += [*_on_loss(estimator, last), *_on_samplers(model)]
         for message in said:
             warn(message)
 
 
-def _on_penalty(estimator: OrtGradientEstimator, last: Any) -> Iterator[str]:
+def _on_penalty(estimator: OrtGradientEstimator, last: Any, weights: Collection[str]) -> Iterator[str]:
     name, ours = type(last).__name__, type(estimator).__name__
     if getattr(last, "positive", False) is True:
         yield f"positive=True of {name} has no effect on the training, after which coefficients may be negative."
@@ -147,7 +148,9 @@ def _on_penalty(estimator: OrtGradientEstimator, last: Any) -> Iterator[str]:
     if strong or (share and _shows_zeros(last, chosen, default)):
         remedy = f"The same penalty is {same} of {ours}."
         if not same:
-            remedy = "Limit the training by early_stopping=True, or penalize: penalty={'dual_coef': {'l2': 1e-3}}."
+            names = [name for name in weights if name.rpartition(".")[2] == "dual_coef"]
+            code = f", or penalize: penalty={{{names[-1]!r}: {{'l2': 1e-3}}}}" if names else ""
+            remedy = f"Limit the training by early_stopping=True{code}."
         yield (
             f"{strength}={np.asarray(chosen).tolist()!r:.80} of {name} has no effect on the training, which "
             f"minimizes the loss without this penalty. {remedy}"
@@ -187,7 +190,10 @@ def _on_choice(estimator: OrtGradientEstimator, last: Any, share: float) -> Iter
     """Yield a message about an estimator that would choose a penalty of absolute values in its fit."""
     kind = _WITHOUT_CHOICE[type(last)]
     if share == 1 and kind in _OF_L1 and not (estimator.l1 or estimator.l2 or estimator.penalty):
-        same = re.sub(r"\b(alpha|C)\b", r"model.\1_", _OF_L1[kind])
+        code, inner = "model", estimator.estimator
+        while isinstance(inner, Pipeline):
+            code, inner = f"{code}[-1]", inner[-1]
+        same = re.sub(r"\b(alpha|C)\b", rf"{code}.\1_", _OF_L1[kind])
         yield (
             f"The penalty that {type(last).__name__} chooses has no effect on the training, which minimizes the loss "
             f"without it. Fit the model first: model.fit(X, y). The same penalty is {same} of "

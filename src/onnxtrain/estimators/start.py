@@ -124,8 +124,16 @@ def start(
         check_even(y)
     if not is_part_of_more():
         warn_of_target_among_columns(X, y, estimator.estimator)
-    warn_of_ignored_parameters(estimator)
     X = as_array(X) if hasattr(X, "detach") else X  # a tensor
+    rows, model, state = _start_first(estimator, X, y, sample_weight)
+    warn_of_ignored_parameters(estimator, model.weights)
+    return rows, model, state
+
+
+def _start_first(
+    estimator: OrtGradientEstimator, X: Features, y: ArrayLike, sample_weight: ArrayLike | None
+) -> tuple[Rows, TrainedModel, TrainingState]:
+    """Return the checked rows, and the model as it is given, with its state."""
     if is_onnx(estimator.estimator):
         return _start_of_onnx(estimator, X, y, sample_weight, estimator.estimator)
     refused: Exception | None = None
