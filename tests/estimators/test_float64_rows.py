@@ -26,7 +26,7 @@ from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessR
 from sklearn.gaussian_process.kernels import RBF, WhiteKernel
 from sklearn.impute import SimpleImputer
 from sklearn.kernel_ridge import KernelRidge
-from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.multioutput import MultiOutputRegressor, RegressorChain
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
@@ -307,6 +307,24 @@ def test_steps_of_a_calibration_that_magnify_zero_probabilities_get_a_remedy_tha
         tuned(model, (X, y))
     model.set_params(method="sigmoid").fit(X, y)
     np.testing.assert_allclose(tuned(model, (X, y)).predict_proba(X), model.predict_proba(X), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "inner, message",
+    [
+        (
+            RandomForestClassifier(15, min_samples_leaf=4, random_state=0),
+            r"The graph is not precise .* Use .*\(method='sigmoid'\)\.$",
+        ),
+        (make_pipeline(StandardScaler(), LogisticRegression()), "float32 is not precise .* Set dtype='float64'"),
+    ],
+)
+def test_float32_is_named_unless_float64_magnifies_zero_probabilities_as_well(inner, message, monkeypatch):
+    monkeypatch.setattr(agreement, "_LAST_DIGITS", 1e-14)
+    rows = load_breast_cancer(return_X_y=True)
+    model = CalibratedClassifierCV(inner, method="isotonic", cv=3).fit(*rows)
+    with pytest.warns(UserWarning, match=message):
+        tuned(model, rows)
 
 
 def test_a_graph_of_float64_is_not_told_to_use_float64(monkeypatch):

@@ -21,18 +21,21 @@ from sklearn.base import BaseEstimator
 from sklearn.dummy import DummyClassifier
 from sklearn.ensemble import (
     BaggingClassifier,
-    ExtraTreesClassifier,
     IsolationForest,
-    RandomForestClassifier,
     VotingClassifier,
 )
 from sklearn.neighbors import KNeighborsClassifier, RadiusNeighborsClassifier
-from sklearn.tree import DecisionTreeClassifier
 
 from onnxtrain import graph
 from onnxtrain.cache import LIGHT, Cache
 from onnxtrain.convert import Binding, Conversion, compare, convert, registered_converters
-from onnxtrain.convert.additions.calibration import BY_SIGMOID, is_decided_by_rounding, is_steep
+from onnxtrain.convert.additions.calibration import (
+    BY_SIGMOID,
+    TREES,
+    is_decided_by_rounding,
+    is_steep,
+    magnifies_zeros,
+)
 from onnxtrain.convert.check import NEAREST, without_remedy
 from onnxtrain.convert.custom import CONVERTERS
 from onnxtrain.convert.learned import get, holds, inside
@@ -65,9 +68,6 @@ _VISIBLE = 1e-5
 
 #: The end of the message about a graph that agrees with its estimator in float64 only.
 IN_FLOAT64 = "float32 has too few digits for what it computes. Set dtype='float64'."
-
-#: Classifiers whose leaves hold the probabilities of all classes.
-_TREES = (RandomForestClassifier, ExtraTreesClassifier, DecisionTreeClassifier)
 
 #: Larger arrays that are not floating-point make an estimator unknown.
 _FEW = 10_000
@@ -268,7 +268,7 @@ def as_source(estimator: Estimator, X: Features, reading: Reading) -> Source:
 
 def _remedy_of_digits(estimator: Estimator, reading: Reading, agrees_in_float64: Callable[[], bool]) -> str:
     """Return the remedy for a graph that differs because it computes with fewer digits; empty for other causes."""
-    if is_decided_by_rounding(estimator):
+    if is_decided_by_rounding(estimator) or magnifies_zeros(estimator):
         return BY_SIGMOID
     ties = holds(estimator, NEAREST)  # with more digits, other rows are equally far
     if reading.dtype == "float32" and not ties and agrees_in_float64():
@@ -300,7 +300,7 @@ def _remedy_of_votes(estimator: Estimator) -> str:
                 f"{type(found).__name__} counts the classes of neighbours. Use LabelSpreading(kernel='knn'), which "
                 "averages label distributions of the nearest rows, or kernel='rbf', of all rows; these are trained."
             )
-        if isinstance(found, _TREES) and isinstance(found.classes_, list):
+        if isinstance(found, TREES) and isinstance(found.classes_, list):
             name = type(found).__name__
             return (
                 f"A leaf of {name} contains the probabilities of all labels, which ONNX looks up by its index. Use "

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.isotonic import IsotonicRegression
 from sklearn.preprocessing import QuantileTransformer
+from sklearn.tree import DecisionTreeClassifier
 
 from onnxtrain.convert.additions.chains import score
 from onnxtrain.convert.custom import Nodes, addition, built_in
-from onnxtrain.convert.learned import holds_boosted, inside
+from onnxtrain.convert.learned import holds, holds_boosted, inside
 from onnxtrain.convert.repairs.table import Converter, repair
 from onnxtrain.errors import ConversionError
 
@@ -51,6 +53,9 @@ _LEAST_DIFFERENCE = 1e-9
 #: The slope above which the floor of zero probabilities in leaves, 5e-7, changes the fifth digit of a probability.
 _STEEP = 20.0
 
+#: Classifiers whose leaves hold the probabilities of all classes.
+TREES = (RandomForestClassifier, ExtraTreesClassifier, DecisionTreeClassifier)
+
 #: The remedy for steps that magnify the last digits.
 BY_SIGMOID = (
     "The steps of its isotonic calibration are so steep that the last digits of the scores decide. Use "
@@ -68,6 +73,11 @@ def is_steep(estimator: Any) -> bool:
     """Whether isotonic calibration magnifies the difference between a zero probability and its floor visibly."""
     slopes = (np.diff(found.y_thresholds_) / np.diff(found.X_thresholds_) for found in _calibrators(estimator))
     return any(slope.max() > _STEEP for slope in slopes)
+
+
+def magnifies_zeros(estimator: Any) -> bool:
+    """Whether steep isotonic calibration follows trees, whose leaves start from the floor in float64 as well."""
+    return is_steep(estimator) and holds(estimator, TREES)
 
 
 def _calibrators(estimator: Any) -> Iterator[IsotonicRegression]:
