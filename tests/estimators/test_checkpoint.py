@@ -4,6 +4,7 @@ import errno
 import multiprocessing
 import os
 import time
+import warnings
 
 import numpy as np
 import pytest
@@ -86,10 +87,14 @@ def test_goes_on_from_any_epoch(name, every, tmp_path):
     n = 12
     path = tmp_path / "fit.onnx"
     assert fit(name, n, path, killed_after=5, every=every) is None
-    assert fit(name, n, path, killed_after=9, every=every, resume=True) is None or name in ("held out", "plateaus")
-    found = fit(name, n, path, every=every, resume=True)
+    stops = name in ("held out", "plateaus")
+    assert fit(name, n, path, killed_after=9, every=every, resume=True) is None or stops
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore" if stops else "error", "The checkpoint .* is of a fit that stopped after")
+        found = fit(name, n, path, every=every, resume=True)
     check_same(fit(name, n), found)
-    again = fit(name, n, path, resume=True, every=every)  # it had ended
+    with pytest.warns(UserWarning, match="so none was trained"):
+        again = fit(name, n, path, resume=True, every=every)  # it had ended
     for key, w in found.weights_.items():
         np.testing.assert_array_equal(again.weights_[key], w)
 
@@ -120,7 +125,40 @@ def test_a_callback_that_stopped_the_fit_has_stopped_it(tmp_path):
     model = OrtGradientRegressor(max_iter=9, random_state=0)
     model.fit(X, y, callback=lambda info: info.epoch == 4, checkpoint=tmp_path / "fit.onnx", every=3)
     assert model.n_iter_ == 4
-    assert model.fit(X, y, checkpoint=tmp_path / "fit.onnx", resume=True).n_iter_ == 4
+    with pytest.warns(
+        UserWarning, match=r"stopped after 4 epochs, because a callback asked .* none was trained. To tr"
+    ):
+        assert model.fit(X, y, checkpoint=tmp_path / "fit.onnx", resume=True).n_iter_ == 4
+
+
+def resumed_in_vain(model, path):
+    """Return the warning of a fit that resumes from a checkpoint after which no epoch is left."""
+    with pytest.warns(UserWarning, match="so none was trained") as found:
+        model.fit(X, y, checkpoint=path, resume=True)
+    (message,) = (str(w.message) for w in found if "The checkpoint" in str(w.message))
+    return message
+
+
+def test_a_checkpoint_with_all_epochs_says_that_none_is_left(tmp_path):
+    path, model = tmp_path / "fit.onnx", OrtGradientRegressor(max_iter=3, random_state=0)
+    model.fit(X, y, checkpoint=path)
+    message = resumed_in_vain(model, path)
+    assert message == (
+        f"The checkpoint {str(path)!r} already has all 3 epochs of max_iter=3, so none was trained. Raise max_iter to "
+        "train further; it counts the epochs of the checkpoint."
+    )
+    assert model.set_params(max_iter=5).fit(X, y, checkpoint=path, resume=True).n_iter_ == 5  # filterwarnings = error
+
+
+@pytest.mark.parametrize("max_iter", [5, 90])
+def test_a_checkpoint_of_a_fit_that_stopped_gives_the_reason(max_iter, tmp_path):
+    """A larger max_iter trains no further then, also after a stop in the last epoch."""
+    path, model = tmp_path / "fit.onnx", OrtGradientRegressor(max_iter=max_iter, tol=9.0, n_iter_no_change=3)
+    model.set_params(random_state=0).fit(X, y, checkpoint=path)
+    message = resumed_in_vain(model.set_params(max_iter=99), path)
+    assert "stopped after 5 epochs, because the loss did not fall by tol=9 for 4 epochs, so none was" in message
+    code = message.partition("To train further: onnxtrain.")[2].removesuffix(".")
+    assert eval(code, {"load": load, "X": X, "y": y}).n_iter_ > 5  # the remedy, literally
 
 
 def test_a_checkpoint_is_a_model(tmp_path):
@@ -249,10 +287,10 @@ def test_an_estimator_with_a_generator_or_more_workers_is_the_same(tmp_path):
         (MLPRegressor, "random_state", [np.random.RandomState(0), np.random.RandomState(0)]),
         (LinearRegression, "n_jobs", [None, 2]),
     ):
-        for value in values:
-            tuned = OrtGradientRegressor(kind(**{name: value}), init="random", max_iter=1)
+        for n_epochs, value in enumerate(values, 1):
+            tuned = OrtGradientRegressor(kind(**{name: value}), init="random", max_iter=n_epochs)
             tuned.fit(X, y, checkpoint=tmp_path / f"{name}.onnx", resume=True)
-        assert tuned.n_iter_ == 1
+        assert tuned.n_iter_ == 2
 
 
 def test_a_checkpoint_of_another_start(tmp_path):
@@ -324,7 +362,7 @@ def test_killed_at_random_moments(tmp_path):
 
 
 def test_resume_may_be_a_boolean_of_numpy(tmp_path):
-    model = OrtGradientRegressor(max_iter=1, random_state=0)
-    for resume in (np.bool_(False), np.bool_(True)):
-        model.fit(X, y, checkpoint=tmp_path / "fit.onnx", resume=resume)
-        assert model.n_iter_ == 1
+    model = OrtGradientRegressor(random_state=0)
+    for n_epochs, resume in enumerate((np.bool_(False), np.bool_(True)), 1):
+        model.set_params(max_iter=n_epochs).fit(X, y, checkpoint=tmp_path / "fit.onnx", resume=resume)
+        assert model.n_iter_ == n_epochs

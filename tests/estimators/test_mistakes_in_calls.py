@@ -457,14 +457,14 @@ def test_a_memory_map_that_was_emptied_is_warned_of(tmp_path):
 
 def test_a_fit_is_resumed_with_the_rows_that_the_message_says(tmp_path):
     path = tmp_path / "fit.onnx"
-    for seed, fitting in [(0, True), (1, False), (0, True)]:
+    for n_epochs, seed, fitting in [(2, 0, True), (4, 1, False), (4, 0, True)]:
         rows, _, target, _ = train_test_split(X, y, random_state=seed)
         with (
             nullcontext()
             if fitting
             else pytest.raises(DataError, match=r"pass the rows of that fit; train_test_split\(")
         ):
-            R(Ridge(), max_iter=2, random_state=0).fit(rows, target, checkpoint=path, resume=True)
+            R(Ridge(), max_iter=n_epochs, random_state=0).fit(rows, target, checkpoint=path, resume=True)
 
 
 def test_the_training_step_of_a_split_pipeline_as_the_message_says(tmp_path):

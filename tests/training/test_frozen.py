@@ -143,10 +143,9 @@ def test_a_fit_with_a_front_goes_on(monkeypatch, tmp_path):
     np.testing.assert_allclose(found.weights_["V"], expected.weights_["V"], atol=1e-6)
     monkeypatch.setattr(frozen, "_WORTH_A_CUT", 0)
     path = tmp_path / "fit.onnxtrain"
-    begun = clone(estimator).set_params(max_iter=4)
-    begun.fit(X, y, checkpoint=path, callback=lambda info: info.epoch == 2)
+    begun = clone(estimator).fit(X, y, checkpoint=path)
     resumed = clone(begun).set_params(max_iter=6).fit(X, y, checkpoint=path, resume=True)
-    assert resumed.n_iter_ in (2, 6)
+    assert resumed.n_iter_ == 6
     np.testing.assert_allclose(onnxtrain.load(path).losses(X, y), resumed.losses(X, y), rtol=1e-5)
 
 

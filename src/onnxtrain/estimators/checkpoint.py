@@ -19,7 +19,7 @@ from onnxtrain import graph
 from onnxtrain.errors import DataError, FileError, ParameterError, unquoted, warn
 from onnxtrain.estimators.file_format import Encoder, may_be_replaced, remove_parts
 from onnxtrain.estimators.protocols import is_fitted, is_onnx
-from onnxtrain.estimators.reports import is_part_of_more
+from onnxtrain.estimators.reports import is_part_of_more, no_progress
 from onnxtrain.estimators.saving import Kept, encode_parameters, write_estimator
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.training.data import HasFingerprint
@@ -126,16 +126,35 @@ class Checkpoint:
         if _shapes(kept.state.weights) != _shapes(model.weights):
             raise DataError(f"The checkpoint {os.fspath(self.path)!r} is of a model with other weights. {_REMEDY}")
         self._check_same_start(self.path, kept.more["weights"])
-        done = kept.state.epoch - kept.state.first_epoch
-        if done > self._estimator.max_iter:
-            warn(
-                f"The checkpoint {os.fspath(self.path)!r} has {done} epochs, more than max_iter="
-                f"{self._estimator.max_iter}, so no epoch is run and its weights are kept. Set max_iter to a larger "
-                "number to continue, or start over with resume=False, which replaces the file."
-            )
+        self._warn_of_no_epoch(self.path, kept.state)
         constants = learned_constants(kept.model, tuple(model.weights))
         model = replace(model, source=replace(model.source, model=kept.model), constants=constants)
         return model, kept.state, kept.attributes["_random_state"]
+
+    def _warn_of_no_epoch(self, path: str | os.PathLike, state: TrainingState) -> None:
+        """Warn if no epoch is left to train after those of the checkpoint."""
+        done, most = state.epoch - state.first_epoch, self._estimator.max_iter
+        found = f"The checkpoint {os.fspath(path)!r}"
+        if state.stopped:
+            patience = self._estimator.n_iter_no_change
+            stalled = state.bad_epochs > patience
+            reason = no_progress(state, self._estimator.tol) if stalled else "a callback asked for it"
+            longer = f", n_iter_no_change={2 * patience}" if stalled else ""
+            warn(
+                f"{found} is of a fit that stopped after {done} epochs, because {reason}, so none was trained. To "
+                f"train further: onnxtrain.load({os.fspath(path)!r}).set_params(warm_start=True{longer}).fit(X, y)."
+            )
+        elif done == most:
+            epochs = f"all {done} epochs" if done > 1 else "the one epoch"
+            warn(
+                f"{found} already has {epochs} of max_iter={most}, so none was trained. Raise max_iter to train "
+                "further; it counts the epochs of the checkpoint."
+            )
+        elif done > most:
+            warn(
+                f"{found} has {done} epochs, more than max_iter={most}, so no epoch is run and its weights are kept. "
+                "Set max_iter to a larger number to continue, or start over with resume=False, which replaces the file."
+            )
 
     def _digests(self, model: TrainedModel) -> dict[str, str]:
         """Return a digest of each learned value at the start; empty if the start differs between two calls."""

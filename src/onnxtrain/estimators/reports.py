@@ -248,11 +248,16 @@ def ending(fit: Fit, n_epochs: int) -> str:
     if not state.stopped:
         return f"{done} of {n_epochs} epochs{best}" if done == n_epochs else f"{state.epoch} epochs{best}"
     if state.bad_epochs > settings.n_iter_no_change:
-        loss = "validation loss" if state.validated else "loss"
-        why = f"the {loss} did not fall by tol={settings.tol:g} for {state.bad_epochs} epochs"
+        why = no_progress(state, settings.tol)
     else:
         why = "a callback asked for it" if settings.optimizer is not None else "the solver has converged"
     return f"stopped after {done} of {n_epochs}{best}; {why}"
+
+
+def no_progress(state: TrainingState, tol: float) -> str:
+    """Return the reason why a fit stopped whose loss did not fall."""
+    loss = "validation loss" if state.validated else "loss"
+    return f"the {loss} did not fall by tol={tol:g} for {state.bad_epochs} epochs"
 
 
 def _print_line(info: EpochInfo) -> bool:
