@@ -124,6 +124,26 @@ def test_a_first_batch_of_high_loss_excludes_no_rise(last, rises):
     assert (found is not None) == rises
 
 
+@pytest.mark.parametrize(
+    "share, of_shuffled, last_epoch, rises",
+    [
+        (1.1e-5, 1.0, 0.3, True),
+        (0.9e-5, 1.0, 0.3, False),
+        (1.1e-5, 3.0, 0.3, False),  # of the increase by permuted labels, which is larger
+        (3.3e-5, 3.0, 0.3, True),
+        (1.1e-5, 1.0, 0.14, False),  # less than half of the first epoch
+        (1.1e-5, 1.0, 0.16, True),
+    ],
+)
+def test_the_least_rise_that_is_reported_is_that_of_the_guide(share, of_shuffled, last_epoch, rises):
+    start, end, initial = {"w": np.zeros(1)}, {"w": np.ones(1)}, 0.25
+    state = TrainingState(dict(end), loss_curve=[0.3, 0.3, last_epoch], first_loss=0.4)
+    loss = {id(start): initial, id(state.weights): initial * (1 + share)}
+    shuffled = initial * (1 + of_shuffled)
+    found = rise_of(state, start, lambda w: loss[id(w)], lambda w: shuffled, 1e-4, 3, small=True)
+    assert (found is not None) == rises
+
+
 def test_a_start_at_the_minimum_is_no_rise():
     for target in (y, X @ np.arange(10.0)):
         start = LinearRegression().fit(X, target)
