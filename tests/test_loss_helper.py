@@ -280,6 +280,21 @@ def test_penalties_of_two_weights_live_in_one_graph():
     assert penalty_loss_onnx("W", np.float32, 1, existing_names=["W_penalty"])[0][0].name == "W_penalty_1"
 
 
+@pytest.mark.parametrize("l1, l2", [(1, None), (None, 1), (1, 1)])
+def test_penalties_are_added_to_a_model_that_has_some(l1, l2, run):
+    taken: set[str] = set()
+    initializers, nodes = zip(*(penalty_loss_onnx(name, np.float32, l1, l2, taken) for name in ("V", "W")), strict=True)
+    total = onnx.helper.make_node("Add", [n[-1].output[0] for n in nodes], ["total"], name=nodes[0][0].name)
+    vectors = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2]) for name in ("V", "W")]
+    output = onnx.helper.make_tensor_value_info("total", onnx.TensorProto.FLOAT, [])
+    graph = onnx.helper.make_graph(
+        [*nodes[0], *nodes[1], total], "g", vectors, [output], [*initializers[0], *initializers[1]]
+    )
+    onx = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=8)
+    found = run(onx, {"V": np.float32([1, -2]), "W": np.float32([0, 3])})[0]
+    assert found == (6 if l1 else 0) + (14 if l2 else 0)
+
+
 def test_both_penalties_on_a_large_weight(run, monkeypatch):
     small = onnx_with_both()
     monkeypatch.setattr(penalty_module, "_MANY", 1)

@@ -101,6 +101,8 @@ def penalty_loss_onnx(
     constants = list(graph.initializers.values())
     for value in (*constants, *(y for node in graph for y in node.outputs)):
         value.name = unique_name(f"{name}_penalty", taken)
+    for node in graph:
+        node.name = None  # two penalties in one graph would have nodes of the same names
     arrays = {str(v.name): graphs.constant(v) for v in constants}
     initializers = [onnx.numpy_helper.from_array(x, name) for name, x in arrays.items() if x is not None]
     return initializers, [ir.to_proto(node) for node in graph]
