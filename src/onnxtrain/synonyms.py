@@ -49,7 +49,7 @@ SYNONYMS = {
     "solver": "optimizer optim optimiser algorithm updater training_optimizer_name",
     "tol": "min_delta tolerance eps_stop",
     "validation_fraction": "validation_split val_size val_split valid_size validation_size test_size",
-    "verbose": "verbosity log_level progress_bar",
+    "verbose": "verbosity log_level progress_bar enable_logging",
     "warm_start": "resume_training continue_training",
     "weights": "target_modules",
     "weights_to_train": "trainable trainable_weights trainable_params params_to_train freeze frozen freeze_layers "
