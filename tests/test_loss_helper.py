@@ -676,3 +676,12 @@ def test_numbers_of_loss_and_penalty_are_no_weights():
         "loss",
         *(f"{name}_grad" for name in get_train_initializer(line)),
     ]
+
+
+@pytest.mark.parametrize("labels", [np.arange(3), np.array(["a", "b", "c"])])
+def test_the_probabilities_behind_a_zip_map(labels):
+    X, codes = load_iris(return_X_y=True)
+    model = LogisticRegression(C=0.1, max_iter=1000).fit(X, labels[codes])
+    onx = add_loss_output(to_onnx(model, X[:1].astype(np.float32)), "log")  # with skl2onnx's default ZipMap
+    loss = run_onnxruntime(onx, {"X": X.astype(np.float32), "label": codes.reshape(-1, 1)}, outputs=["loss"])[0]
+    assert loss.item() == pytest.approx(log_loss(labels[codes], model.predict_proba(X)), rel=1e-4)

@@ -233,6 +233,14 @@ def test_a_wrong_rule_is_named(own_rule, rule, message):
         derive("[odd] Y = my.Odd(X)")
 
 
+def test_a_rule_that_forgets_an_operand_is_named(own_rule):
+    own_rule("Scaled")(lambda op, node, dy: op.Mul(dy, node.inputs[1]))
+    with pytest.raises(
+        GradientError, match=r"returned 1 gradient for 2 operands. Return one for each in their order, an"
+    ):
+        derive("Y = my.Scaled(A, X)")
+
+
 def test_a_wrong_type_is_named_where_operands_are_broadcast(own_rule):
     own_rule("Odd", broadcast=True)(lambda op, node, dy: op.Cast(dy, to=1))
     with pytest.raises(GradientError, match=r"returned .*FLOAT\[3\] as the gradient of X: DOUBLE"):

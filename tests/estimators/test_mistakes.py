@@ -835,7 +835,11 @@ MORE_CALLS = [
         DataError,
         "X has no column 'X', which is an input of the model. Rename its column: {'X': X['x']}.",
     ),
-    (lambda _: C(MLP, head="new").fit(IRIS, SPECIES), ParameterError, "to learn other classes, pass an unfitted one"),
+    (
+        lambda _: C(MLP, head="new").fit(IRIS, SPECIES),
+        ParameterError,
+        "to learn other classes, leave out head='new' and pass an unfitted one",
+    ),
     # tables
     (
         lambda _: R().fit(TABLE[["area", "town"]], RENT),
@@ -1403,7 +1407,7 @@ FURTHER_CALLS = [
     (
         lambda _: R().fit(X, {"bmi": y}),
         DataError,
-        "y must be an array or a column, got dict. Pass the targets, as in y['bmi']",
+        "y must be an array or a column, got dict. Pass the targets of one output, such as y['bmi'], and set output='bmi' ",
     ),
     (lambda _: R().fit(X, [[1.0, 2.0], [3.0]] * 221), DataError, "y contains lists of different lengths, from 1 to 2."),
     (
@@ -2709,7 +2713,7 @@ THIRD_HOUR = [
     (
         lambda _: R(loss=lambda op, y, p: op.Log(p - 1e9), max_iter=1).fit(X, y),
         ConvergenceError,
-        "in a loss of your own for logarithms and roots of negative numbers. losses(X, y) shows the rows.",
+        "in a loss of your own for roots of negative numbers and logarithms of them or of 0. losses(X, y) shows the rows.",
     ),
     (
         lambda _: onnxtrain.with_new_head(NETWORK, [0, 1]),
@@ -2902,6 +2906,11 @@ FOURTH_HOUR = [
         lambda _: C(class_weight="balanced").partial_fit(IRIS, np.eye(3, dtype=int)[SPECIES] | [1, 0, 0]),
         ParameterError,
         "Compute the weights from all labels, a dictionary {0: ..., 1: ...} for each column of y: n = len(y_all), class",
+    ),
+    (
+        lambda _: C().partial_fit(IRIS, SPECIES, np.linspace(0.5, 1.5, 150)),
+        DataError,
+        "classes has one entry per row, 150, like sample weights, but not all labels of y. Pass weights by name: partial_f",
     ),
     (
         lambda _: C().partial_fit(IRIS, SPECIES, np.ones(150)),
@@ -3819,6 +3828,11 @@ LETTERS = np.array(list("abc"))[SPECIES]
 
 SEVENTH_HOUR = [
     (
+        lambda _: R(Ridge(), head="new").fit(X, y),
+        ParameterError,
+        "to learn other classes, leave out head='new' and pass an unfitted one, sklearn.base.clone(model), or convert it ",
+    ),
+    (
         lambda _: R().fit(X, "price"),
         DataError,
         "X has no column names. Pass the column of the frame that has it, y=frame['price'].",
@@ -4127,6 +4141,20 @@ def test_a_frame_is_not_predicted_as_the_texts_of_its_column_names():
     ours = R(make_pipeline(TfidfVectorizer(), Ridge()), max_iter=0).fit(TABLE["town"], RENT)
     with pytest.raises(DataError, match="takes the names of its columns as the texts. Pass a column"):
         ours.predict(TABLE[["town"]])
+
+
+def test_a_converter_that_calls_predict_is_told_that_X_is_no_array():
+    class Line(LinearRegression):
+        pass
+
+    @onnxtrain.converter(Line)
+    def line(op, estimator, X):
+        return np.matmul(X, estimator.coef_)
+
+    with pytest.raises(
+        ConversionError, match=r"registered for Line failed with .* X is a value of the graph, not an ar"
+    ):
+        R(Line(), max_iter=1).fit(X, y)
 
 
 def test_a_converter_that_calculates_in_numpy_is_told_to_use_the_operators():

@@ -472,3 +472,9 @@ def test_the_training_step_of_a_split_pipeline_as_the_message_says(tmp_path):
     rows = split.front_.transform(WORDS).toarray()
     C(split.get_trained_onnx(part="tail"), max_iter=0).fit(rows, [0, 1] * 10).export_training_step(tmp_path)
     assert (tmp_path / "step.onnx").exists()
+
+
+def test_a_lambda_that_stops_a_fit_at_once_is_warned_of():
+    with pytest.warns(UserWarning, match="callback returned True after epoch 1, its first, .* result of tqdm's update"):
+        R(max_iter=30).fit(X, y, callback=lambda info: info.epoch > 0)
+    R(max_iter=30).fit(X, y, callback=lambda info: info.epoch > 1)  # filterwarnings = error

@@ -19,6 +19,7 @@ from onnxtrain.autodiff.registry import Gradient, derivative_of
 from onnxtrain.errors import GradientError, OnnxTrainError
 from onnxtrain.graph import Op, describe, flow, is_float, is_quantized, is_taken_for_constant
 from onnxtrain.graph.flow import operands
+from onnxtrain.registry import is_of_package
 
 
 def backpropagate(
@@ -145,6 +146,11 @@ def _apply_rule(
     xs = operands(node)
     if any(dx is not None for dx in gradients[len(xs) :]):
         raise GradientError(f"The rule of {_named(node)} returned {len(gradients)} gradients for {len(xs)} operands.")
+    if not is_of_package(known.rule) and any(x in active for x in xs[len(gradients) :]):
+        raise GradientError(
+            f"The rule of {_named(node)} returned {len(gradients)} gradient{'s' * (len(gradients) != 1)} for {len(xs)} "
+            "operands. Return one for each in their order, and None for one without a derivative."
+        )
     for x, dx in zip(xs, gradients, strict=False):
         if dx is None or x is None or x not in active:
             continue

@@ -30,6 +30,7 @@ from onnxtrain.convert.learned import inside, paths, remedy_of_exporter
 from onnxtrain.convert.repairs import ADDITIONS
 from onnxtrain.convert.thresholds import HISTOGRAMS
 from onnxtrain.errors import ConversionError
+from onnxtrain.registry import is_of_package
 
 #: skl2onnx's errors if a column of strings reaches a numeric converter, or is mixed with numeric columns.
 _MEETS_TEXT = re.compile(r"InvalidInputLength|at most 1 input\(s\)|StringTensorType")
@@ -57,6 +58,11 @@ def failure(estimator: BaseEstimator, error: Exception, X: Any) -> str:
     name = type(step).__name__ if step is estimator else path
     if isinstance(error, ConversionError):  # it has a reason and a remedy
         return f"{name} cannot be converted to ONNX: {error}"
+    if type(step) in CONVERTERS and not is_of_package(CONVERTERS[type(step)].function):
+        return (
+            f"The converter that is registered for {type(step).__name__} failed with {why} X is a value of the "
+            "graph, not an array: compute with op, such as op.MatMul(X, estimator.coef_), and do not call predict."
+        )
     taken = _columns_taken(estimator, step, X)
     if "at most 1 input(s)" in why and any(hasattr(inner, "transform") for inner in inside(step) if inner is not step):
         kind = type(step).__name__

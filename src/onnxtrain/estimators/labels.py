@@ -446,7 +446,8 @@ def check_expected(
             raise DataError(f"classes has {len(classes)} entries, but y has {n_labels} columns of labels.")
         return None
     found = np.unique([*classes] if isinstance(classes, (set, frozenset)) else classes)
-    per_row = isinstance(y, (list, tuple, np.ndarray)) and len(classes) == len(y) > len(found)
+    of_rows = isinstance(y, (list, tuple, np.ndarray)) and len(classes) == len(y)
+    per_row = of_rows and (len(classes) > len(found) or found.dtype.kind == "f")
     if per_row and not {*np.ravel(y).tolist()} <= {*found.tolist()}:
         raise DataError(
             f"classes has one entry per row, {len(classes)}, like sample weights, but not all labels of y. Pass "

@@ -97,13 +97,22 @@ def as_listener(callback: Listener) -> Listener:
     """
     _check_callback(callback)
 
+    first = True
+
     def listener(info: EpochInfo) -> bool:
+        nonlocal first
         answer = _answer(callback, info)
         if answer is not None and not isinstance(answer, (bool, np.bool_)):
             raise ParameterError(
                 f"callback returned {answer!r:.80} after epoch {info.epoch}. Return True to stop, None or False to "
                 "continue."
             )
+        if answer and first and getattr(callback, "__name__", "") == "<lambda>":
+            warn(
+                f"callback returned True after epoch {info.epoch}, its first, which stops the fit. If not meant, as "
+                "of a lambda that returns the result of tqdm's update, pass a function that returns None."
+            )
+        first = False
         return bool(answer)
 
     return listener

@@ -431,8 +431,8 @@ def with_head(
     if not is_onnx(model):
         raise ParameterError(
             f"head='new' replaces the last layer of an ONNX model, but got {type(model).__name__}. An estimator gets "
-            "its outputs when it is fitted: to learn other classes, pass an unfitted one, or convert it to ONNX with "
-            "skl2onnx.to_onnx."
+            "its outputs when it is fitted: to learn other classes, leave out head='new' and pass an unfitted one, "
+            "sklearn.base.clone(model), or convert it to ONNX with skl2onnx.to_onnx."
         )
     changed = with_new_head(model, n_outputs, features=features, output=output, random_state=random_state)
     return changed, changed.graph.output[-1].name

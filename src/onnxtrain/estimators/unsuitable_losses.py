@@ -150,7 +150,8 @@ def warn_of_probabilities(model: TrainedModel) -> None:
     if np.isfinite(between).all() and np.diff(between).any() and (undefined or clipped):
         warn(
             f"The loss {name!r} takes y_pred for a probability, because it changes only for values from 0 to 1, but "
-            "y_pred is the score, any number. Compute the probability with op.Sigmoid(y_pred) first."
+            "y_pred is the score, any number. Compute the probability first, and keep it from 0 and 1, because the "
+            "logarithm of 0 is infinite: numpy.clip(op.Sigmoid(y_pred), 1e-7, 1 - 1e-7)."
         )
 
 

@@ -285,8 +285,11 @@ def check_lengths(X: Any, y: Any, name: str = "X") -> None:
         They differ; the message says which of them seems to be transposed.
     """
     if isinstance(y, Mapping):
-        columns = ", ".join(f"y[{name!r}]" for name in list(y)[:3])
-        raise DataError(f"y must be an array or a column, got {type(y).__name__}. Pass the targets, as in {columns}.")
+        first = next(iter(y), "target")
+        raise DataError(
+            f"y must be an array or a column, got {type(y).__name__}. Pass the targets of one output, such as "
+            f"y[{first!r}], and set output={first!r} if the model has several."
+        )
     if hasattr(y, "__next__") or isinstance(y, (set, frozenset)):
         raise DataError(
             f"y must be a list or an array, got {type(y).__name__}, whose entries cannot be indexed. Pass the "
@@ -295,7 +298,7 @@ def check_lengths(X: Any, y: Any, name: str = "X") -> None:
     rows, targets = _shape(X), _shape(y)
     if not targets:
         column = f" Pass the column, y=X[{y!r:.40}], and X without it." if isinstance(y, str) else ""
-        if isinstance(y, str) and not is_frame(X):
+        if isinstance(y, str) and not hasattr(X, "columns"):
             column = f" X has no column names. Pass the column of the frame that has it, y=frame[{y!r:.40}]."
         elif isinstance(y, str) and y not in X.columns:
             column = f" X has no such column. {did_you_mean(y, map(str, X.columns))}"

@@ -319,9 +319,17 @@ def without_maps(proto: onnx.ModelProto) -> onnx.ModelProto:
     outputs = {o.name: o for o in copied.graph.output if o.name not in maps}
     known = {*made, *outputs, *(w.name for w in copied.graph.initializer), ""}
     tensors = dict.fromkeys(x for node in aside for x in node.input if x not in known)
-    added = [types.get(name) or onnx.helper.make_empty_tensor_value_info(name) for name in tensors]
+    added = [types.get(name) or _behind_map(proto, name) for name in tensors]
     assign(copied.graph.output, [*outputs.values(), *added])
     return copied
+
+
+def _behind_map(proto: onnx.ModelProto, tensor: str) -> onnx.ValueInfoProto:
+    """Return the entry of a tensor that a map or a sequence is made of; of a ZipMap it is float32, (n, n_classes)."""
+    keys = keys_of_columns(proto, tensor)
+    if keys is None:
+        return onnx.helper.make_empty_tensor_value_info(tensor)
+    return onnx.helper.make_tensor_value_info(tensor, onnx.TensorProto.FLOAT, [None, len(keys)])
 
 
 def with_maps_of(proto: onnx.ModelProto, original: onnx.ModelProto) -> onnx.ModelProto:

@@ -546,7 +546,7 @@ def _remedy(start: Weights, first: float) -> str:
     if not math.isfinite(first):
         return (
             "It is so before the first step, too. Look for NaN and infinity in X, numpy.isfinite, and in a loss of "
-            "your own for logarithms and roots of negative numbers. losses(X, y) shows the rows."
+            "your own for roots of negative numbers and logarithms of them or of 0. losses(X, y) shows the rows."
         )
     return "Lower learning_rate, scale the data, or set clip_norm."
 
