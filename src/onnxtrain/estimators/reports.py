@@ -323,10 +323,17 @@ def warn_of(outcome: Outcome, fit: Fit, estimator: OrtGradientEstimator) -> None
     if outcome.interrupt is not None:
         kept = "" if rise is not None else f"; the estimator has the weights {_kept(state)}"
         warn(f"Training was interrupted in epoch {state.epoch + 1}{kept}.")
-    elif rise is None and (fall := _missed_fall(fit, estimator)):
+    elif rise is None:
+        _warn_of_end(fit, estimator)
+
+
+def _warn_of_end(fit: Fit, estimator: OrtGradientEstimator) -> None:
+    """Warn of a loss that was still falling at max_iter, and of a fit that ended above the loss of the mean of y."""
+    compared = _compares_with_mean(fit, estimator)
+    if fall := _missed_fall(fit, estimator):
         other = "" if fit.settings.optimizer is None else " or learning_rate"
         remedy = f"Raise max_iter{other}, or scale the data."
-        above = _above_variance(fit) if _compares_with_mean(fit, estimator) else ""
+        above = _above_variance(fit) if compared else ""
         if above and not _is_standard(fit):
             remedy = f"{above}, or raise learning_rate."
         message = (
@@ -334,8 +341,8 @@ def warn_of(outcome: Outcome, fit: Fit, estimator: OrtGradientEstimator) -> None
             f"{estimator.n_iter_no_change} epochs. {remedy}"
         )
         warn(message, ConvergenceWarning)
-    elif rise is None and _compares_with_mean(fit, estimator) and _has_ended(fit, estimator):
-        _warn_above_variance(fit)
+    elif compared and _has_ended(fit, estimator) and (message := _above_variance(fit)):
+        warn(f"{message}.", ConvergenceWarning)
 
 
 def _compares_with_mean(fit: Fit, estimator: OrtGradientEstimator) -> bool:
@@ -354,11 +361,6 @@ def _has_ended(fit: Fit, estimator: OrtGradientEstimator) -> bool:
     if state.stopped:
         return state.bad_epochs > fit.settings.n_iter_no_change
     return n_epochs >= _MANY_EPOCHS and not _is_planned(fit, estimator)
-
-
-def _warn_above_variance(fit: Fit) -> None:
-    if message := _above_variance(fit):
-        warn(f"{message}.", ConvergenceWarning)
 
 
 def _above_variance(fit: Fit) -> str:
