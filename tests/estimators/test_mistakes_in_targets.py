@@ -6,12 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse
-from sklearn.compose import TransformedTargetRegressor
+from sklearn.compose import TransformedTargetRegressor, make_column_transformer
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LinearRegression, LogisticRegression, PoissonRegressor, Ridge
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.utils.estimator_checks import _NotAnArray
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
@@ -23,6 +23,9 @@ LABELS = (VALUES > 1).astype(int).to_numpy()
 WORDS = np.where(LABELS, "yes", "no")
 DAYS = pd.Series(pd.date_range("2020", periods=len(X)))
 ROWS, ZERO = X.to_numpy(), np.r_[0.0, np.ones(59)]
+TOWN_AND_NUMBERS = make_pipeline(
+    make_column_transformer((OneHotEncoder(), ["town"]), remainder="passthrough"), LinearRegression()
+)
 LEAVE_OUT = r"Leave out the rows without a target: known = numpy.isfinite\(y\), fit\(X\[known\], y\[known\]\)"
 
 
@@ -43,6 +46,8 @@ def classes():
         (lambda: line().fit(X, VALUES.astype(str)), r"^y must be numeric.*numpy.asarray\(y\).astype\(float\)"),
         (lambda: line().fit(X, DAYS), "^y contains dates or durations"),
         (lambda: line().fit(X, DAYS - DAYS[0]), "^y contains dates or durations"),
+        (lambda: line(TOWN_AND_NUMBERS).fit(X.assign(town=WORDS), DAYS), "^y contains dates or durations"),
+        (lambda: line(TOWN_AND_NUMBERS).fit(X.assign(town=WORDS), DAYS - DAYS[0]), "^y contains dates or durations"),
         (lambda: classes().fit(X, np.r_[np.nan, LABELS[1:]]), "^Input y contains NaN, in 1 of 60 rows. Leave out"),
         (lambda: classes().fit(X, [["a", "b"]] * 60), "lists of strings, .*MultiLabelBinarizer"),
         (lambda: classes().fit(X, [("a",)] * 30 + [("a", "b")] * 30), "lists of different lengths, .*MultiLabelBinarizer"),

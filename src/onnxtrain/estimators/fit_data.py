@@ -38,7 +38,7 @@ from onnxtrain.estimators.sample_weights import NO_WEIGHT, check_sample_weight
 from onnxtrain.estimators.settings import floats_of
 from onnxtrain.estimators.targets import is_positional
 from onnxtrain.estimators.trained import TrainedModel
-from onnxtrain.estimators.validation import check_known, warn_of_new_map, warn_of_other_order
+from onnxtrain.estimators.validation import check_known, check_no_durations, warn_of_new_map, warn_of_other_order
 from onnxtrain.rows.lazy import in_memory, is_plain
 from onnxtrain.rows.parts import Part, Parts, as_parts, with_rows
 from onnxtrain.training.data import TrainingData
@@ -528,6 +528,8 @@ def _checked(
         raise DataError(
             "The y of a regressor must be an array, got a sparse matrix. Pass y.toarray() or y.toarray().ravel()."
         )
+    if not estimator._classifies:
+        check_no_durations(y)
     y = as_array(y, "y") if hasattr(y, "detach") else y  # a tensor
     reset, dtype = model is None, floats_of(estimator.dtype)
     original = None if model is None else model.source.estimator

@@ -76,7 +76,6 @@ def check_X_y(
             check_even(y)
         if numeric:
             check_no_text(y)
-            _check_no_durations(y)
     counted = dtype.kind in "iub"
     check: Any = partial(validate_data, estimator, reset=reset)
     if any_length and not reset:  # their length may differ from that in fit
@@ -96,10 +95,6 @@ def check_X_y(
         rows = cast(X if isinstance(X, np.memmap) else rows, dtype, "X")
     if dtype.kind == "O" and is_onnx(getattr(estimator, "estimator", None)):
         check_texts(rows, "X")
-    if targets is None:
-        return rows, None
-    if numeric:
-        _check_no_durations(targets)
     return rows, targets
 
 
@@ -128,7 +123,7 @@ def check_targets(X: Any, y: Any, *, classifies: bool) -> None:
         raise _of_lists(f"lists of strings, such as {y[0]!r:.80}")
     if not classifies:
         check_no_text(y)
-        _check_no_durations(y)
+        check_no_durations(y)
     elif (values := np.asarray(y)).dtype.kind == "f" and (missing := np.isnan(values)).any():
         raise DataError(
             f"Input y contains NaN, in {missing.sum()} of {len(values)} rows. Leave out the rows without a label: "
@@ -136,7 +131,8 @@ def check_targets(X: Any, y: Any, *, classifies: bool) -> None:
         )
 
 
-def _check_no_durations(y: Any) -> None:
+def check_no_durations(y: Any) -> None:
+    """Raise a DataError for dates or durations as targets, which numpy would make numbers of nanoseconds."""
     kind = getattr(getattr(y, "dtype", None), "kind", "")
     few = y[:1] if isinstance(y, (list, tuple)) else np.ravel(np.asarray(y))[:1] if kind == "O" else ()
     first = few[0] if len(few) else None
