@@ -1,4 +1,4 @@
-"""What the parameters of scikit-learn, Keras, PyTorch and skorch are called here, for messages about unknown names."""
+"""Synonyms of parameters in scikit-learn, Keras, PyTorch and skorch, for error messages about unknown names."""
 
 from __future__ import annotations
 
@@ -206,21 +206,33 @@ def advice(name: str, known: Iterable[str]) -> str:
     return hint.partition(" Known")[0]
 
 
-def settings_of(foreign: object, known: Iterable[str]) -> dict[str, float]:
-    """Return the numbers with which an object of Keras or PyTorch was made, by our names, as far as those are known.
+def options_of(foreign: object) -> dict[str, Any]:
+    """Return the options with which an optimizer or a loss of PyTorch or Keras was made.
+
+    Optimizers of PyTorch have them as ``defaults``, its losses as attributes and buffers. Keras has a configuration,
+    from which its losses leave out parameters of their own.
+    """
+    own: dict[str, Any] = getattr(foreign, "__dict__", {})
+    if callable(getattr(foreign, "get_config", None)):
+        found = {**foreign.get_config(), **own.get("_fn_kwargs", {})}  # type: ignore[attr-defined]
+    else:
+        found = own.get("defaults") or {**own, **own.get("_buffers", {})}
+    return {name: value for name, value in found.items() if name[:1] != "_"}
+
+
+def renamed_options(foreign: object, known: Iterable[str]) -> dict[str, float]:
+    """Return the numeric options of an object of PyTorch or Keras under the names of our parameters, if `known`.
 
     Examples
     --------
     >>> from types import SimpleNamespace
-    >>> settings_of(SimpleNamespace(defaults={"lr": 0.1, "betas": (0.8, 0.9)}), ["beta_1", "beta_2", "learning_rate"])
+    >>> adam = SimpleNamespace(defaults={"lr": 0.1, "betas": (0.8, 0.9)})
+    >>> renamed_options(adam, ["beta_1", "beta_2", "learning_rate"])
     {'learning_rate': 0.1, 'beta_1': 0.8, 'beta_2': 0.9}
     """
-    own: dict[str, Any] = getattr(foreign, "__dict__", {})
-    found: dict[str, Any] = getattr(foreign, "defaults", None) or own
-    if callable(getattr(foreign, "get_config", None)):  # of Keras, whose losses leave their own parameters out
-        found = {**foreign.get_config(), **own.get("_fn_kwargs", {})}  # type: ignore[attr-defined]
+    found = options_of(foreign)
     if isinstance(found.get("betas"), tuple):
-        found = {**found, **dict(zip(("beta_1", "beta_2"), found["betas"], strict=True))}
+        found |= dict(zip(("beta_1", "beta_2"), found["betas"], strict=True))
     names = {name: name if name in known else OURS.get(key_of(name)) for name in found}
     return {
         ours: value if isinstance(value, bool) else float(f"{value:.7g}")  # Keras rounds to float32

@@ -181,7 +181,7 @@ def check_not_numbered(classes: np.ndarray) -> None:
 
 
 def check_comparable(y: np.ndarray, classes: np.ndarray) -> None:
-    """Raise a DataError for strings if the classes of the model are numbers, or the reverse: none would be equal."""
+    """Raise a DataError for string labels if the classes of the model are numeric, and for numeric labels if not."""
     if not len(y) or isinstance(y[0], str) == isinstance(classes[0], str):
         return
     _check_no_positions(y, classes)

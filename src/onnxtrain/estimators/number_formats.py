@@ -1,4 +1,4 @@
-"""Parsing of numbers in strings: units, thousands separators and decimal commas."""
+"""Number formats of string columns: units, thousands separators and decimal commas, and the code that parses them."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.utils.validation import _check_sample_weight
 
 from onnxtrain.errors import DataError, warn
-from onnxtrain.estimators.protocols import ArrayLike, Features
+from onnxtrain.estimators.protocols import ArrayLike
 from onnxtrain.estimators.remedies import as_data_error
 from onnxtrain.estimators.validation import is_missing
 
@@ -69,9 +69,11 @@ def _is_per_class(given: np.ndarray, y: Any) -> bool:
 
 @as_data_error()
 def check_sample_weight(
-    sample_weight: ArrayLike | None, X: Features, dtype: str, *, keep: bool = False
+    sample_weight: ArrayLike | None, y: Any, dtype: str, *, keep: bool = False
 ) -> np.ndarray | None:
     """Return the sample weights, (n,), or None if all are equal; with `keep`, always the weights.
+
+    `y` are the targets, or other values with as many rows.
 
     Raises
     ------
@@ -82,7 +84,7 @@ def check_sample_weight(
         return None
     _check_kind_of_weights(sample_weight)
     given = np.asarray(sample_weight)
-    _check_shape_of_weights(given, X)
+    _check_shape_of_weights(given, y)
     others = [w for w in given.ravel() if isinstance(w, (str, bytes, complex))] if given.dtype.kind in "USOc" else []
     if others:
         raise DataError(
@@ -102,12 +104,12 @@ def check_sample_weight(
             f"Input sample_weight contains NaN in {missing.size} of its {given.size} rows, first in row {missing[0]}. "
             "Set the weight of a row to 0 to leave it out."
         )
-    if _is_per_class(given, X):
+    if _is_per_class(given, y):
         raise DataError(
-            f"sample_weight.shape == {given.shape}, expected ({np.shape(X)[0]},)! Pass one weight per row of X, or one "
+            f"sample_weight.shape == {given.shape}, expected ({np.shape(y)[0]},)! Pass one weight per row of X, or one "
             "per class as class_weight=dict(zip(numpy.unique(y), weights)) of OrtGradientClassifier."
         )
-    weights = _check_sample_weight(sample_weight, X, dtype=dtype, ensure_non_negative=True, **_ZERO_WEIGHTS)
+    weights = _check_sample_weight(sample_weight, y, dtype=dtype, ensure_non_negative=True, **_ZERO_WEIGHTS)
     if keep:
         return weights
     if not given.ndim:

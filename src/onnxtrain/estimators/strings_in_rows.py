@@ -1,4 +1,4 @@
-"""Strings in the rows of a model that takes numbers: what they are, and the code that makes numbers of them."""
+"""Remedies for string features of a numeric model: an encoder, a vectorizer, or the code that parses numbers."""
 
 from __future__ import annotations
 

@@ -132,7 +132,7 @@ def check_targets(X: Any, y: Any, *, classifies: bool) -> None:
 
 
 def check_no_durations(y: Any) -> None:
-    """Raise a DataError for dates or durations as targets, which numpy would make numbers of nanoseconds."""
+    """Raise a DataError for targets of dtype datetime64 or timedelta64, which numpy would cast to nanoseconds."""
     kind = getattr(getattr(y, "dtype", None), "kind", "")
     few = y[:1] if isinstance(y, (list, tuple)) else np.ravel(np.asarray(y))[:1] if kind == "O" else ()
     first = few[0] if len(few) else None

@@ -44,7 +44,7 @@ from onnxtrain.errors import LossError, OnnxTrainError, ParameterError, as_numbe
 from onnxtrain.graph import Op, describe, is_float
 from onnxtrain.losses.operands import WAY, OperandOp, unwrapped, wrapped
 from onnxtrain.registry import Registry, did_you_mean, is_of_package
-from onnxtrain.synonyms import settings_of, several
+from onnxtrain.synonyms import options_of, renamed_options, several
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -243,7 +243,7 @@ _OF_ESTIMATORS = {"ignore_index": "ignore_index", "pos_weight": "class_weight", 
 def _with_options(ours: str, loss: Any) -> str:
     """Return the code for a loss object of another library, with its options."""
     known = {p.name: p.default for p in _signature_of(LOSSES[ours].function) if p.kind is p.KEYWORD_ONLY}
-    given = {} if isinstance(loss, type) else settings_of(loss, known)
+    given = {} if isinstance(loss, type) else renamed_options(loss, known)
     params = {name: value for name, value in given.items() if value != known[name]}
     times, others = "", []
     if (beta := getattr(loss, "beta", 1.0)) != 1.0:  # of SmoothL1Loss
@@ -259,15 +259,10 @@ def _with_options(ours: str, loss: Any) -> str:
 def _changed_options(loss: Any) -> dict[str, Any]:
     """Return the options of a loss object of PyTorch or Keras whose values are not the default ones."""
     try:
-        given, usual = _options(loss), _options(type(loss)())
+        given, usual = options_of(loss), options_of(type(loss)())
     except (TypeError, ValueError):  # a function, or a class with required options
         return {}
     return {name: x for name, x in given.items() if name in usual and repr(x) != repr(usual[name])}
-
-
-def _options(loss: Any) -> dict[str, Any]:
-    found = loss.get_config() if hasattr(loss, "get_config") else {**vars(loss), **vars(loss).get("_buffers", {})}
-    return {name: value for name, value in found.items() if name[0] != "_"}
 
 
 def loss_kind(loss: str | Callable[..., ir.Value]) -> str:

@@ -24,7 +24,7 @@ from onnxtrain.arguments import NamesItsParameters, lists_its_arguments
 from onnxtrain.errors import OptimizerError, as_number, unquoted
 from onnxtrain.graph import Op, static_shape
 from onnxtrain.registry import Registry
-from onnxtrain.synonyms import settings_of, several
+from onnxtrain.synonyms import renamed_options, several
 
 #: A per-step scalar: a value of the graph, or an array of one number per step.
 Scalar: TypeAlias = "ir.Value | np.ndarray | float"
@@ -383,7 +383,7 @@ def _remedy_for_foreign(solver: object, kind: type) -> str:
     """Return the remedy for an optimizer of PyTorch or Keras: ours of the same name, with its parameters."""
     ours = OPTIMIZERS[kind.__name__.lower()]
     defaults = {field.name: field.default for field in fields(ours)}  # type: ignore[arg-type]  # all are dataclasses
-    given = {} if isinstance(solver, type) else settings_of(solver, [*defaults, "learning_rate", "weight_decay"])
+    given = {} if isinstance(solver, type) else renamed_options(solver, [*defaults, "learning_rate", "weight_decay"])
     own = ", ".join(f"{name}={v!r}" for name, v in given.items() if name in defaults and v != defaults[name])
     others = {"learning_rate": given.get("learning_rate")}
     coupled = kind.__module__.startswith("torch.") and "weight_decay" not in defaults  # Keras adds it to the step
