@@ -367,8 +367,11 @@ def test_a_callback_that_returns_a_text_is_an_error(client):
 
 
 def test_a_callback_stops_training(client):
+    def stop(info):
+        return info.epoch == 1
+
     model = on_dask.OrtGradientRegressor(REGRESSOR, client=client, **COMMON)
-    assert model.fit(*on_workers(X, Y), callback=lambda info: info.epoch == 1).n_iter_ == 1
+    assert model.fit(*on_workers(X, Y), callback=stop).n_iter_ == 1
 
 
 def test_a_warm_start_goes_on(client):

@@ -284,8 +284,12 @@ def test_callbacks_see_the_weights_of_their_epoch(folder):
     seen = []
     estimator = OrtGradientRegressor(model(), **SETTINGS)
     clone(estimator).fit(X, Y, callback=lambda info: seen.append(info.weights))
-    for i, weights in enumerate(seen):
-        expected = clone(estimator).fit(X, Y, callback=lambda info, i=i: info.epoch == i + 1)
+    for epoch, weights in enumerate(seen, 1):
+
+        def stop(info, epoch=epoch):
+            return info.epoch == epoch
+
+        expected = clone(estimator).fit(X, Y, callback=stop)
         np.testing.assert_array_equal(weights["W"], expected.weights_["W"])
 
 
