@@ -78,6 +78,13 @@ class ModelError(OnnxTrainError, ValueError):
 class ConversionError(OnnxTrainError, ValueError):
     """A scikit-learn estimator has no faithful ONNX graph.
 
+    Parameters
+    ----------
+    found : str
+        What is wrong, with the values that were found.
+    remedy : str, default=""
+        The likely cause with its remedy; it ends the message.
+
     Examples
     --------
     >>> from sklearn.base import BaseEstimator, RegressorMixin
@@ -94,6 +101,11 @@ class ConversionError(OnnxTrainError, ValueError):
         ...
     onnxtrain.errors.ConversionError: Mine cannot be converted to ONNX: there is no converter for Mine. ...
     """
+
+    def __init__(self, found: str = "", remedy: str = ""):
+        super().__init__(f"{found} {remedy}" if remedy else found)
+        self.found = found
+        self.remedy = remedy
 
 
 class RewriteError(OnnxTrainError, NotImplementedError):

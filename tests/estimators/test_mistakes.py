@@ -461,6 +461,16 @@ CALLS = [
         "intercept_ cannot be assigned. Assign the weight: model.weights_['intercept'] = values.",
     ),
     (
+        lambda _: setattr(R(make_pipeline(StandardScaler(), Ridge()), max_iter=0).fit(X, y), "coef_", X[0]),
+        AttributeError,
+        "coef_ cannot be assigned. Assign the weight: model.weights_['ridge.coef'] = values.",
+    ),
+    (
+        lambda _: R(make_pipeline(StandardScaler(), Ridge()), max_iter=0).fit(X, y).weights_.clear(),
+        DataError,
+        "cannot be removed. To set one to 0: model.weights_['ridge.coef'][:] = 0.",
+    ),
+    (
         lambda _: (
             C(CategoricalNB().fit(np.arange(6).reshape(-1, 1) % 3, [0, 1] * 3), max_iter=0)
             .fit(np.arange(6).reshape(-1, 1) % 3, [0, 1] * 3)

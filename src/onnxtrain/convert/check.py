@@ -138,7 +138,8 @@ def _check_between(
     except ConversionError:
         raise ConversionError(
             f"The graph of {type(estimator).__name__} matches the estimator on X, but not on all decimals between the "
-            f"rows of X. {remedy}"
+            "rows of X.",
+            remedy,
         ) from None
 
 
@@ -180,10 +181,10 @@ def _check_rounded(
     except ConversionError as e:
         has_own_remedy = _has_trees_behind(estimator) or holds(estimator, NEAREST)
         if _is_moved(answers, own) and not has_own_remedy:
-            raise ConversionError(f"{without_remedy(e, estimator)}{_ROUNDED} {_fit_again(X)}") from None
+            raise ConversionError(e.found, f"{_ROUNDED} {_fit_again(X)}") from None
         raise
     if _ends_in_trees(estimator):
-        raise ConversionError(f"{without_remedy(differs, estimator)}{_ON_A_SPLIT} {_fit_again(X)}") from None
+        raise ConversionError(differs.found, f"{_ON_A_SPLIT} {_fit_again(X)}") from None
     answers.clear()
     answers.update(own)
 
@@ -309,7 +310,8 @@ def _compare(
     if found.size != expected.size or len(found) != len(expected):
         raise ConversionError(
             f"The graph of {type(estimator).__name__} returns {name!r} of shape {found.shape}, but {method} returns "
-            f"shape {expected.shape}. {remedy_of(estimator)}"
+            f"shape {expected.shape}.",
+            remedy_of(estimator),
         )
     found = found.reshape(expected.shape)
     of_range = method == "predict"
@@ -319,8 +321,8 @@ def _compare(
         row = worst_row(off)
         raise ConversionError(
             f"The graph of {type(estimator).__name__} does not match the estimator: {name!r} differs from {method} by "
-            f"{largest:.1e} of {MEASURED[of_range]}. Row {row} is {found[row]}, expected {expected[row]}. "
-            f"{remedy_of(estimator)}"
+            f"{largest:.1e} of {MEASURED[of_range]}. Row {row} is {found[row]}, expected {expected[row]}.",
+            remedy_of(estimator),
         )
     return found
 
@@ -378,8 +380,8 @@ def _compare_labels(
         label, own = (np.asarray(labels[row]).tolist() for labels in (found, expected))
         raise ConversionError(
             f"The graph of {type(estimator).__name__} does not match the estimator: {name!r} differs from predict in "
-            f"{int(differs.sum())} of {len(differs)} rows. The first is row {row} with {label!r}, expected {own!r}. "
-            f"{remedy_of_labels(estimator)}"
+            f"{int(differs.sum())} of {len(differs)} rows. The first is row {row} with {label!r}, expected {own!r}.",
+            remedy_of_labels(estimator),
         )
 
 
@@ -480,14 +482,6 @@ def _has_trees_behind(estimator: BaseEstimator) -> bool:
     """Whether trees that compare in float64 follow other steps inside an estimator that is not divided there."""
     pipelines = [found for found in inside(estimator) if isinstance(found, Pipeline) and found is not estimator]
     return any(holds(found, HISTOGRAMS) for found in pipelines)
-
-
-def without_remedy(error: ConversionError, estimator: BaseEstimator) -> str:
-    """Return the message of a difference without its remedy, because another cause will be added."""
-    found = str(error)
-    for remedy in (remedy_of(estimator), remedy_of_labels(estimator), _SPLITS_BETWEEN):
-        found = found.removesuffix(remedy)
-    return found.partition(_ON_A_SPLIT)[0].partition(_ROUNDED)[0]
 
 
 def is_approximate(estimator: BaseEstimator) -> bool:

@@ -201,7 +201,7 @@ class InspectableEstimator(OrtGradientEstimator):
 
     @coef_.setter
     def coef_(self, values: object) -> NoReturn:
-        raise AttributeError("coef_ cannot be assigned. Assign the weight: model.weights_['coef'] = values.")
+        self._refuse_assignment("coef")
 
     @property
     def intercept_(self) -> Any:
@@ -218,7 +218,13 @@ class InspectableEstimator(OrtGradientEstimator):
 
     @intercept_.setter
     def intercept_(self, values: object) -> NoReturn:
-        raise AttributeError("intercept_ cannot be assigned. Assign the weight: model.weights_['intercept'] = values.")
+        self._refuse_assignment("intercept")
+
+    def _refuse_assignment(self, name: str) -> NoReturn:
+        """Raise the error for an assignment to a learned attribute; it names the weight, with the pipeline step."""
+        weights = self.weights_ if self.__sklearn_is_fitted__() else ()
+        weight = next((weight for weight in weights if weight.rpartition(".")[2] == name), name)
+        raise AttributeError(f"{name}_ cannot be assigned. Assign the weight: model.weights_[{weight!r}] = values.")
 
     def _trained_attribute(self, name: str) -> Any:
         estimator = self._trained.source.estimator if self.__sklearn_is_fitted__() else None

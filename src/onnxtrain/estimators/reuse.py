@@ -36,7 +36,7 @@ from onnxtrain.convert.additions.calibration import (
     is_steep,
     magnifies_zeros,
 )
-from onnxtrain.convert.check import NEAREST, without_remedy
+from onnxtrain.convert.check import NEAREST
 from onnxtrain.convert.custom import CONVERTERS
 from onnxtrain.convert.learned import get, holds, inside
 from onnxtrain.errors import ConversionError, OnnxTrainError, WeightError
@@ -66,7 +66,7 @@ _RECORDS = frozenset(
 #: Values with a smaller relative difference may be equal in a float32 graph.
 _VISIBLE = 1e-5
 
-#: The end of the message about a graph that agrees with its estimator in float64 only.
+#: The remedy for a graph that agrees with its estimator in float64 only.
 IN_FLOAT64 = "float32 has too few digits for what it computes. Set dtype='float64'."
 
 #: Larger arrays that are not floating-point make an estimator unknown.
@@ -258,7 +258,7 @@ def as_source(estimator: Estimator, X: Features, reading: Reading) -> Source:
     except ConversionError as e:
         in_float64 = partial(_agrees_in_float64, estimator, conversion, X, reading)
         if remedy := _remedy_of_digits(estimator, reading, in_float64):
-            raise ConversionError(without_remedy(e, estimator) + remedy) from e.__cause__
+            raise ConversionError(e.found, remedy) from e.__cause__
         raise
     if parts is not None:
         new = _Template.of(conversion, filled, parts, estimator)

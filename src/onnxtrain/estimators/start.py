@@ -261,7 +261,7 @@ def _start_divided(
         with _first_step_named(estimator, whole):
             rows = check_first_rows(estimator, X, y, sample_weight)
         return rows, *_begin(estimator, rows, whole)
-    if IN_FLOAT64 in str(refused) and is_rounded(X):
+    if isinstance(refused, ConversionError) and refused.remedy == IN_FLOAT64 and is_rounded(X):
         rounding = reason_of_rounding(whole, X, floats_of(estimator.dtype))
         refused = None if rounding else refused
     given = (X, y, sample_weight)

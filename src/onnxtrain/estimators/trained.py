@@ -82,7 +82,8 @@ class _ShownWeights(Named):
 
     def _cannot_remove(self, *args: Any) -> NoReturn:
         raise DataError(
-            "The weights of a trained model cannot be removed. To set one to 0: model.weights_['coef'][:] = 0."
+            "The weights of a trained model cannot be removed. To set one to 0: "
+            f"model.weights_[{next(iter(self))!r}][:] = 0."
         )
 
     __delitem__ = clear = pop = popitem = _cannot_remove
