@@ -183,7 +183,7 @@ def _faults_of_the_rule(node: ir.Node, outputs: Iterable[ir.Value]) -> Iterator[
 
 
 def _operator_of_unknown_type(node: ir.Node) -> ir.Node | None:
-    """Return the operator without a rule because of which the type of an operand of a node is unknown, if any."""
+    """Return the operator without a rule that leaves the type of a node's operand unknown, or None."""
     queue = [node]
     for current in queue:
         makers = dict.fromkeys(x.producer() for x in current.inputs if x is not None and x.dtype is None)

@@ -227,7 +227,7 @@ def _on_results(onx: onnx.ModelProto, trained: Collection[str]) -> list[str]:
 
 
 def _vectors_of_functions(onx: onnx.ModelProto, computed: Mapping[str, onnx.TensorProto]) -> list[str]:
-    """Return the computed vectors of which a function is taken; views for broadcasting have more axes."""
+    """Return the computed vectors that a function is applied to; views for broadcasting have more axes."""
     taken = {n.input[0] for n in onx.graph.node if n.op_type in _ELEMENTWISE}
     return [name for name, i in computed.items() if len(i.dims) == 1 and name in taken]
 
@@ -391,7 +391,7 @@ def _operands_left_out(module: Module, taken: Collection[str], folded: Collectio
 
 
 def _modules_around(name: str) -> list[str]:
-    """Return a module and those that contain it, one of which may have called a dropped last operation."""
+    """Return a module and those that contain it; one of these may have called a dropped last operation."""
     parts = name.split(".")
     return [".".join(parts[:n]) for n in range(len(parts) + 1)]
 
@@ -509,7 +509,7 @@ def _holders_of_merged_views(module: Module) -> set[str]:
 
 
 def _holders_behind(module: Module, view: str) -> set[str]:
-    """Return the modules that hold the parameters of which a value is a view; empty for the parameters themselves."""
+    """Return the modules that hold the parameters behind a view; empty for the parameters themselves."""
     source = view
     while source in module.views:
         source = module.views[source]

@@ -92,7 +92,7 @@ class _Walk:
         return mean.ravel(), (1 / divisor if following.op_type == "Mul" else divisor).ravel()
 
     def reader(self, name: str) -> onnx.NodeProto | None:
-        """Return the only node that computes with a value, of which the value is the first operand."""
+        """Return the only node that computes with a value, as its first operand."""
         while len(uses := self.readers[name]) == 1 and uses[0][1] == 0:
             node = uses[0][0]
             if node.op_type not in _SAME_VALUES:

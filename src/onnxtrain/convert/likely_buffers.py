@@ -255,7 +255,7 @@ def _scales(found: _Graph) -> Iterator[tuple[str, bool]]:
 
 
 def _viewed(found: _Graph, value: str) -> Iterator[str]:
-    """Yield the initializer of which a value is a view, if it is one."""
+    """Yield the initializer behind a view; nothing for other values."""
     while value in found.made and found.made[value].op_type in _VIEWS:
         value = found.made[value].input[0]
     if value in found.held:
@@ -320,7 +320,7 @@ def _scales_of_outputs(found: _Graph) -> Iterator[str]:
 
 
 def factors_of_waves(onx: onnx.ModelProto) -> set[str]:
-    """Return the initializers that multiply an input, of which the sine and the cosine are taken, without a phase."""
+    """Return the initializers that multiply an input before a sine and a cosine, without a phase."""
     found = _Graph(onx)
     rows = set(found.rows)
     for node in found.nodes:
@@ -333,7 +333,7 @@ def factors_of_waves(onx: onnx.ModelProto) -> set[str]:
 
 
 def factors_of_angles(onx: onnx.ModelProto) -> set[str]:
-    """Return the operands of products of which only the sine and the cosine are used."""
+    """Return the operands of products that only a sine and a cosine read."""
     found = _Graph(onx)
     products = (n for n in found.nodes if n.op_type == "Mul")
     return {x for n in products if (ends := _ends(found, n.output[0])) and ends <= {"Sin", "Cos"} for x in n.input}

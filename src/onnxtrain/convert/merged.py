@@ -239,7 +239,7 @@ def _separate_uses(model: ir.Model, value: ir.Value, names: set[str], calls: Map
 
 
 def _matrices_beside(node: ir.Node, i: int) -> list[ir.Value]:
-    """Return the weights of the product, or of the sum of products, of which input `i` of a node is the intercept."""
+    """Return the weights of the product, or of the sum of products, whose intercept is input `i` of a node."""
     if node.op_type in _PRODUCTS:
         return [x for x in node.inputs[1:2] if x is not None]
     return _matrices_in_sum(node.inputs[1 - i]) if node.op_type == "Add" else []

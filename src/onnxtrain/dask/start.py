@@ -188,6 +188,6 @@ def class_weights_of(estimator: Any, counts: dict[Any, int]) -> Any:
 
 
 def with_front(model: TrainedModel, data: TrainingData, n_epochs: int, n_rows: float) -> TrainedModel:
-    """Return the model, cut at its trained weights if that pays for all rows, of which `data` is a sample."""
+    """Return the model, cut at its trained weights if that pays for all rows; `data` is a sample of them."""
     # the work on all rows, as a number of epochs over the sample
     return replace(model, front=None).cut(data, max(1, int(n_epochs * n_rows / len(data.label))))[0]

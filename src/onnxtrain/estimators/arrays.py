@@ -94,7 +94,7 @@ def not_nullable(y: Any) -> Any:
 
 
 def loses_digits(values: Any) -> bool:
-    """Whether values are float64, or integers of which float32 rounds some."""
+    """Whether values are float64, or integers that float32 would round."""
     if values.dtype.kind in "iu":
         return bool(values.size) and max(-int(values.min()), int(values.max())) > _COUNTED
     dtype = getattr(values.dtype, "subtype", values.dtype)  # a sparse column has the type of its values inside

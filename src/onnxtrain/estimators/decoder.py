@@ -76,7 +76,7 @@ class LabelDecoder:
         return self.classes[best.astype(np.intp)]
 
     def margins(self, found: np.ndarray) -> np.ndarray:
-        """Return scores of which the largest decides; for multilabel targets, scores whose signs decide."""
+        """Return scores whose largest decides; for multilabel targets, scores whose signs decide."""
         if self.n_labels:
             return found - self.threshold
         return np.hstack([np.zeros_like(found), found - self.threshold]) if found.shape[1] == 1 else found

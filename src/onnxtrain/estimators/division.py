@@ -150,7 +150,7 @@ def why_indivisible(estimator: Estimator) -> str:
 
 
 def refusal(whole: Estimator, refused: Exception | None) -> Exception:
-    """Return the error for an estimator of which no part can be trained, made from the last error."""
+    """Return the error for an estimator without a part that can be trained, made from the last error."""
     last = _flat(whole)[-1][1]
     if refused is not None and (not _holds_pipelines(last) or _members(last)):
         return refused

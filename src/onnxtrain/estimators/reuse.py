@@ -164,7 +164,7 @@ class _Template:
 
     @classmethod
     def of(cls, conversion: Conversion, model: TrainableModel, parts: Fingerprint, estimator: Estimator) -> _Template:
-        """Return the template of a first conversion, of which no value may vary yet."""
+        """Return the template of a first conversion; none of its values may vary yet."""
         bound = frozenset(parts.objects.get(id(get(estimator, b.path))) for b in _written(conversion.bindings))
         varying = {path: np.zeros(value.shape, bool) for path, value in parts.learned.items()}
         return cls(conversion, model, parts.learned, bound, varying)

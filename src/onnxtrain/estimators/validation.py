@@ -236,7 +236,7 @@ def is_missing(value: Any) -> bool:
 
 
 def check_one_type(labels: Any) -> None:
-    """Raise a DataError if a list has labels of mixed types, of which numpy would make strings."""
+    """Raise a DataError if a list has labels of mixed types, which numpy would turn into strings."""
     types = {type(label).__name__ for label in labels} if isinstance(labels, (list, tuple)) else set()
     if "str" in types and types - {"str", "str_"}:
         raise DataError(

@@ -307,7 +307,7 @@ def _with_defaults(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def without_maps(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """Return a copy whose outputs are tensors: each map or sequence is replaced by the tensors of which it is made."""
+    """Return a copy whose outputs are tensors: each map or sequence is replaced by the tensors in it."""
     copied = copy_of(proto)
     maps = _map_names(copied)
     if not maps:
@@ -363,7 +363,7 @@ def keys_of_columns(proto: onnx.ModelProto, tensor: str) -> list[Any] | None:
 
 
 def tensor_behind_map(proto: onnx.ModelProto, output: Any) -> Any:
-    """Return the name of the tensor of which a ZipMap makes an output; any other output unchanged."""
+    """Return the name of the tensor behind an output of ZipMap; any other output unchanged."""
     maps = (
         n for n in proto.graph.node if n.op_type == "ZipMap" and n.input and n.output
     )  # a damaged one may lack them

@@ -104,7 +104,7 @@ def _gather(node: ir.Node, x: _Operand, indices: _Operand) -> _Found:
 
 
 def _reshape(node: ir.Node, x: _Operand, target: _Operand) -> _Found:
-    """Infer a Reshape to static dimensions, of which one may be -1, or of a row or column to a vector."""
+    """Infer a Reshape to static dimensions, one of them perhaps -1, or of a row or column to a vector."""
     wanted, before = constant(target.value), static_shape(x.value)
     if wanted is None or wanted.ndim != 1:
         return None

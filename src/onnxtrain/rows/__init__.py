@@ -1,4 +1,4 @@
-"""Rows in parts: files, row groups and blocks, of which only a few are in memory at a time.
+"""Rows in parts: files, row groups and blocks; only a few are in memory at a time.
 
 In place of X and y, ``fit`` accepts any object with ``__len__``, ``n_rows(i)`` and ``read(i) -> (X, y)`` or
 ``(X, y, sample_weight)``. The functions here make such objects from files and from collections of other libraries.

@@ -1,4 +1,4 @@
-"""Rows of the training data in parts, of which a few are in memory.
+"""Rows of the training data in parts; a few are in memory at a time.
 
 Of P parts, k are open at a time while the next one is read. If P <= k, an epoch equals that of the same rows in memory;
 otherwise :mod:`~onnxtrain.training.mixing` mixes the rows.

@@ -297,7 +297,7 @@ def graphs_of(
 
 
 def _bytes_moved(weights: Mapping[str, np.ndarray], step: StepGraph | None = None) -> int:
-    """Return the bytes of the weights, except tables of which a step updates some rows in place."""
+    """Return the bytes of the weights, without tables that a step updates by rows in place."""
     in_place = set() if step is None else {name for name, wire in step.weights.items() if wire.input in step.in_place}
     return sum(w.nbytes for name, w in weights.items() if name not in in_place)
 

@@ -41,7 +41,7 @@ def score(op: Nodes, estimator: Any, X: ir.Value, method: str | None = None) -> 
 
 @built_in(RegressorChain, ClassifierChain)
 def chain(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
-    """Return the results of the members of a chain, each of which sees the results of the earlier ones as columns."""
+    """Return the results of the members of a chain; each takes the results of the earlier ones as further columns."""
     handed_on = getattr(estimator, "chain_method_", "predict")
     found: list[ir.Value] = []
     for link in estimator.estimators_:
