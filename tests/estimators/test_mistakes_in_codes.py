@@ -83,6 +83,25 @@ def test_one_column_per_class_becomes_names_that_the_model_knows(given, code):
     np.testing.assert_array_equal(C(model, max_iter=1).fit(IRIS, labels).classes_, model.classes_)
 
 
+@pytest.mark.parametrize("labels", [SPECIES, NAMES], ids=["numbers", "names"])
+@pytest.mark.parametrize("given", [ONE_HOT["array"], ONE_HOT["list"], ONE_HOT["frame"]], ids=["array", "list", "frame"])
+def test_a_validation_set_with_one_column_per_class_is_passed_as_the_message_says(labels, given):
+    given = given[1::2]
+    with pytest.raises(DataError, match="but the model was fitted on one class per row. If y has one column") as e:
+        C(max_iter=1).fit(IRIS[::2], labels[::2], X_val=IRIS[1::2], y_val=given)
+    (code,) = re.findall(r"pass (\S.*\.argmax\(axis=1\)\]?)", str(e.value))
+    found = eval(code, {"y_val": given, "numpy": np})
+    assert found.tolist() == labels[1::2].tolist()
+    C(max_iter=1).fit(IRIS[::2], labels[::2], X_val=IRIS[1::2], y_val=found)
+
+
+def test_labels_of_a_multilabel_model_are_passed_as_an_indicator_matrix():
+    topics = np.eye(3, dtype=int)[SPECIES] + np.eye(3, dtype=int)[0]
+    model = C(max_iter=1).fit(IRIS, topics.clip(max=1))
+    with pytest.raises(DataError, match="one class per row, .* on 3 labels per row. Pass an indicator matrix of 3 col"):
+        model.losses(IRIS, SPECIES)
+
+
 def test_several_multiclass_targets_are_learned_as_the_message_says():
     targets = np.c_[SPECIES, (SPECIES + 1) % 3]
     with pytest.raises(DataError, match=r"one classifier per target: sklearn.multioutput.MultiOutputClassifier\(model"):

@@ -75,7 +75,14 @@ class Labels(Targets):
         labels = check_classes(y)
         n_labels = labels.shape[1] if labels.ndim == 2 else 0
         if n_labels != self.n_labels:
-            raise DataError(f"y has {_per_row(n_labels)}, but the model was fitted on {_per_row(self.n_labels)}.")
+            remedy = (
+                f"Pass an indicator matrix of {self.n_labels} columns, as in fit."
+                if self.n_labels
+                else _for_indicators(n_labels, self.classes)
+            )
+            raise DataError(
+                f"y has {_per_row(n_labels)}, but the model was fitted on {_per_row(self.n_labels)}. {remedy}"
+            )
         return labels
 
     def n_outputs(self, y: np.ndarray) -> int:
@@ -92,7 +99,8 @@ class Labels(Targets):
             _check_two_classes(estimator)
             given = _labels_of(estimator, X, self.n_labels)
             if given != self.n_labels:
-                remedy = "" if given else f" {_for_indicators(self.n_labels, estimator)}"
+                classes = getattr(estimator, "classes_", None)
+                remedy = "" if given else f" {_for_indicators(self.n_labels, classes)}"
                 raise DataError(
                     f"y has {_per_row(self.n_labels)}, but {name} was fitted on {_per_row(given)}."
                     f"{remedy if self.n_labels else ''}"
@@ -265,9 +273,8 @@ def _per_row(n_labels: int) -> str:
     return f"{n_labels} labels per row" if n_labels else "one class per row"
 
 
-def _for_indicators(n_labels: int, estimator: Estimator) -> str:
-    """Return the remedy if y has columns, and the estimator was fitted on one class per row, perhaps on names."""
-    classes = getattr(estimator, "classes_", None)
+def _for_indicators(n_labels: int, classes: Any) -> str:
+    """Return the remedy if y has columns, and the model was fitted on one class per row, perhaps on names."""
     known = classes.tolist() if isinstance(classes, np.ndarray) else []
     if len(known) != n_labels or known == list(range(n_labels)):
         return "If y has one column per class, pass y.argmax(axis=1)."
