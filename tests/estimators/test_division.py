@@ -291,6 +291,32 @@ def test_steps_of_steps_in_front(name):
     np.testing.assert_allclose(trained.to_sklearn().predict(X), trained.predict(X), rtol=1e-5)
 
 
+IDLE = {
+    "pipeline in columns": make_pipeline(
+        ColumnTransformer([("a", make_pipeline("passthrough", StandardScaler()), [0, 1])], remainder="passthrough"),
+        Ridge(),
+    ),
+    "pipeline of nothing in a union": make_pipeline(FeatureUnion([("same", make_pipeline("passthrough"))]), Ridge()),
+    "union": make_pipeline(
+        FeatureUnion([("s", StandardScaler()), ("off", "drop"), ("a", "passthrough")], transformer_weights={"s": 2.0}),
+        Ridge(),
+    ),
+    "target": TransformedTargetRegressor(make_pipeline("passthrough", Ridge()), transformer=StandardScaler()),
+    "voting": VotingRegressor([("a", make_pipeline(None, StandardScaler(), Ridge()))]),
+    "last layer": StackingRegressor([("a", Ridge())], final_estimator=make_pipeline("passthrough", Ridge())),
+}
+
+
+@pytest.mark.parametrize("name", IDLE)
+def test_idle_steps_inside_other_estimators_are_part_of_the_graph(name):
+    model = IDLE[name].fit(X, Y)
+    trained = tuned(model, X, Y, max_iter=5, solver="lbfgs", loss="absolute_error", dtype="float64")
+    assert {*trained.onnx_status_.values()} == {"ONNX"}
+    trained.get_trained_onnx()
+    np.testing.assert_allclose(tuned(model, X, Y, max_iter=0).predict(X), model.predict(X), rtol=1e-5)
+    np.testing.assert_allclose(trained.to_sklearn().predict(X), trained.predict(X), rtol=1e-5)
+
+
 # --------------------------------------------------------- steps that are trained
 
 TOPICS = make_pipeline(TfidfVectorizer(), TruncatedSVD(3, random_state=0), StandardScaler(), LOGISTIC)

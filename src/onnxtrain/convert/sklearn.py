@@ -22,7 +22,8 @@ import onnx
 import onnx_ir as ir
 from sklearn.base import BaseEstimator, ClassifierMixin, is_classifier
 from sklearn.feature_selection import RFE
-from sklearn.pipeline import Pipeline
+from sklearn.pipeline import FeatureUnion, Pipeline
+from sklearn.preprocessing import FunctionTransformer
 
 from onnxtrain.convert.boosted import addition_of_boosted
 from onnxtrain.convert.columns import (
@@ -91,11 +92,10 @@ def repaired_graph(estimator: BaseEstimator, X: Any, *, raw_scores: bool = False
     estimator = _predicting(_with_signed_labels(_without_covers(estimator)))
     check_no_splits_by_categories(estimator)
     check_encoded(estimator, X)
-    plain = _without_passthrough(estimator)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            onx = to_onnx(plain, input_types(X), {"": OPSET, "ai.onnx.ml": 3}, raw_scores=raw_scores)
+            onx = to_onnx(estimator, input_types(X), {"": OPSET, "ai.onnx.ml": 3}, raw_scores=raw_scores)
         except Exception as e:  # converters raise exceptions of any class
             raise ConversionError(failure(estimator, e, X)) from e
     return repair_graph(estimator, _with_names_of_columns(onx, X))
@@ -120,7 +120,7 @@ def _with_names_of_columns(onx: onnx.ModelProto, X: Any) -> onnx.ModelProto:
 
 
 def _without_covers(estimator: BaseEstimator) -> BaseEstimator:
-    """Return a copy with each FrozenEstimator and search replaced by its estimator, and without samplers in pipelines.
+    """Return a copy with each FrozenEstimator and search replaced by its estimator, and pipelines without idle steps.
 
     skl2onnx supports only GridSearchCV of these, and not if it is inside another estimator.
     """
@@ -131,9 +131,13 @@ def _without_covers(estimator: BaseEstimator) -> BaseEstimator:
 
 
 def _covered(found: BaseEstimator) -> BaseEstimator:
-    """Return the estimator that a wrapper stands for; return any other unchanged."""
-    if isinstance(found, Pipeline) and any(hasattr(step, "fit_resample") for _, step in found.steps):
-        return Pipeline([(name, step) for name, step in found.steps if not hasattr(step, "fit_resample")])
+    """Return the estimator that a wrapper stands for, or a composite without idle members; any other unchanged."""
+    if isinstance(found, Pipeline) and any(is_idle(step) for _, step in found.steps):
+        steps = [(name, step) for name, step in found.steps if not is_idle(step)]
+        return Pipeline(steps or [("identity", FunctionTransformer())])
+    if isinstance(found, FeatureUnion) and any(isinstance(member, str) for _, member in found.transformer_list):
+        members = [(name, member) for name, member in found.transformer_list if not isinstance(member, str)]  # "drop"
+        return FeatureUnion(members, transformer_weights=found.transformer_weights)
     return getattr(found, "best_estimator_", _of_known_class(thawed(found)))
 
 
@@ -174,14 +178,6 @@ def _predicting(estimator: BaseEstimator) -> BaseEstimator:
         return estimator
     chosen = Columns(np.flatnonzero(last.support_), len(last.support_))
     return copy.deepcopy(estimator, {id(last): Pipeline([("columns", chosen), ("estimator", last.estimator_)])})
-
-
-def _without_passthrough(estimator: BaseEstimator) -> BaseEstimator:
-    """Return a pipeline without steps that have no effect, which skl2onnx does not support."""
-    if not isinstance(estimator, Pipeline):
-        return estimator
-    steps = [(name, _without_passthrough(step)) for name, step in estimator.steps if not is_idle(step)]
-    return Pipeline(steps)
 
 
 def to_onnx(
