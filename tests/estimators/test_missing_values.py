@@ -1,6 +1,7 @@
 """Rows with missing values: trees send them to the side that they learned, estimators around others hand them on."""
 
 import numpy as np
+import onnxruntime
 import pandas as pd
 import pytest
 from sklearn.base import clone, is_regressor
@@ -245,6 +246,21 @@ def test_nullable_columns_after_a_fit_on_plain_ones(text):
     tuned = OrtGradientRegressor(model, max_iter=0).fit(X, WINE[1])
     rows = X.astype({"a": "Float64", "b": "Float64"})
     np.testing.assert_allclose(tuned.predict(rows), model.predict(rows), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("last", [Ridge(), DecisionTreeRegressor(max_depth=3, random_state=0)], ids=["ridge", "tree"])
+@pytest.mark.parametrize("backend", ["numpy_nullable", "pyarrow"])
+def test_nullable_columns_of_numbers_alone_stay_in_the_graph(last, backend):
+    if backend == "pyarrow":
+        pytest.importorskip("pyarrow")
+    X = pd.DataFrame(DIABETES[0][:, :3], columns=["a", "b", "c"]).convert_dtypes(dtype_backend=backend)
+    model = make_pipeline(make_column_transformer((SimpleImputer(), ["a", "b"])), last).fit(X, DIABETES[1])
+    tuned = OrtGradientRegressor(model, max_iter=0).fit(X, DIABETES[1])
+    assert {*tuned.onnx_status_.values()} == {"ONNX"}
+    np.testing.assert_allclose(tuned.predict(X), model.predict(X), rtol=1e-5)
+    session = onnxruntime.InferenceSession(tuned.get_trained_onnx().SerializeToString())
+    (found,) = session.run(None, {"X": X.to_numpy(np.float32, na_value=np.nan)})
+    np.testing.assert_allclose(found.ravel(), model.predict(X), rtol=1e-5)
 
 
 def test_cross_validation_with_missing_values():

@@ -136,14 +136,20 @@ def feeds_of(onx: onnx.ModelProto, X: Any) -> Mapping[str, np.ndarray]:
 def _typed(x: Any, entry: onnx.ValueInfoProto) -> np.ndarray:
     """Return values in the type of an input."""
     x = x.toarray() if hasattr(x, "toarray") else x
-    return np.asarray(x, dtype=onnx.helper.tensor_dtype_to_np_dtype(entry.type.tensor_type.elem_type))
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(entry.type.tensor_type.elem_type)
+    return _as_floats(x, dtype) if dtype.kind == "f" else np.asarray(x, dtype=dtype)
+
+
+def _as_floats(X: Any, dtype: Any) -> np.ndarray:
+    """Return a numeric matrix as floats; the missing values of a frame of pandas, which may be NA, become NaN."""
+    return X.to_numpy(dtype=dtype, na_value=np.nan) if hasattr(X, "iloc") else np.asarray(X, dtype=dtype)
 
 
 def as_float64(X: Any) -> Any:
     """Return the rows as scikit-learn takes them; a numeric matrix becomes float64."""
     if hasattr(X, "toarray"):
         return X.astype(np.float64)
-    return X if by_column(X) else np.asarray(X, dtype=np.float64)
+    return X if by_column(X) else _as_floats(X, np.float64)
 
 
 def as_float32(X: Any) -> Any:
@@ -151,7 +157,7 @@ def as_float32(X: Any) -> Any:
     if hasattr(X, "toarray"):
         return X.astype(np.float32).astype(np.float64)
     if not by_column(X):
-        return np.asarray(X, dtype=np.float32).astype(np.float64)
+        return _as_floats(X, np.float32).astype(np.float64)
     floats = {name: dtype for name, dtype in X.dtypes.items() if dtype.kind == "f"}
     return X.astype(dict.fromkeys(floats, np.float32)).astype(floats)
 
