@@ -154,7 +154,23 @@ def test_rows_that_a_step_refuses_are_refused(step, words):
         tuned.predict(-X)
 
 
+@pytest.mark.parametrize(
+    "kind, options",
+    [(VotingRegressor, {}), (StackingRegressor, {"cv": 2}), (StackingRegressor, {"cv": 2, "passthrough": True})],
+    ids=["voting", "stacking", "rows for the last layer"],
+)
+def test_members_that_fill_in_values_themselves_stay_in_the_graph(kind, options):
+    members = [("trees", HISTOGRAM), ("filled", make_pipeline(SimpleImputer(), Ridge()))]
+    last = {"final_estimator": DecisionTreeRegressor(max_depth=2)} if kind is StackingRegressor else {}
+    X, y = DIABETES
+    fitted = kind(members, **last, **options).fit(X, y)
+    tuned = OrtGradientRegressor(fitted, max_iter=1, learning_rate=1e-30).fit(X, y)
+    assert {*tuned.onnx_status_.values()} == {"ONNX"}
+    starts_as(tuned, fitted, X)
+
+
 def test_columns_of_targets_and_thresholds_hand_rows_on():
+    assert not allows_nan(StackingRegressor([("trees", HISTOGRAM)], passthrough=True))
     assert allows_nan(MultiOutputRegressor(HISTOGRAM))
     assert allows_nan(FixedThresholdClassifier(CLASSES))
     assert not allows_nan(MultiOutputRegressor(Ridge()))

@@ -13,7 +13,14 @@ import numpy.typing as npt
 import scipy.sparse
 from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer
-from sklearn.ensemble import AdaBoostClassifier, AdaBoostRegressor
+from sklearn.ensemble import (
+    AdaBoostClassifier,
+    AdaBoostRegressor,
+    StackingClassifier,
+    StackingRegressor,
+    VotingClassifier,
+    VotingRegressor,
+)
 from sklearn.exceptions import NotFittedError
 from sklearn.multioutput import ClassifierChain, RegressorChain
 from sklearn.pipeline import FeatureUnion, Pipeline
@@ -109,6 +116,9 @@ def takes_sparse(estimator: Model) -> bool:
 #: Meta-estimators that refuse NaN, whatever they contain.
 _CHECK_ROWS = (AdaBoostClassifier, AdaBoostRegressor, ClassifierChain, RegressorChain)
 
+#: Meta-estimators that pass the rows on to each member.
+_WITH_MEMBERS = (StackingClassifier, StackingRegressor, VotingClassifier, VotingRegressor)
+
 
 def allows_nan(source: object) -> bool:
     """Whether a model accepts NaN: each step of a pipeline must, up to a step that imputes.
@@ -120,6 +130,9 @@ def allows_nan(source: object) -> bool:
         return any(base.__module__.partition(".")[0] == "catboost" for base in type(source).__mro__)
     if isinstance(source, (ColumnTransformer, FeatureUnion)):
         return all(allows_nan(step) for step in _side_by_side(source) if _is_step(step))
+    if isinstance(source, _WITH_MEMBERS):
+        last = [source.final_estimator] if getattr(source, "passthrough", False) else []
+        return all(allows_nan(member) for member in (*(m for _, m in source.estimators), *last) if member != "drop")
     if not isinstance(source, Pipeline):
         if get_tags(source).input_tags.allow_nan or isinstance(source, _CHECK_ROWS):
             return get_tags(source).input_tags.allow_nan
