@@ -1354,7 +1354,7 @@ FURTHER_CALLS = [
             R(make_pipeline(DictVectorizer(), Ridge()), max_iter=1).fit([{"a": 1.0}] * 20, RENT).get_trained_onnx()
         ),
         ExportError,
-        "the rows are a list of dictionaries, which a graph cannot take; pass a frame, which has columns",
+        "the rows are a list of dictionaries, which a graph cannot take; for a graph of all of it, fit make_column_tra",
     ),
     *(
         (

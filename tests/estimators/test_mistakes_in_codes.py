@@ -12,6 +12,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.compose import make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
+from sklearn.feature_extraction import DictVectorizer
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
@@ -100,6 +101,18 @@ def test_labels_of_a_multilabel_model_are_passed_as_an_indicator_matrix():
     model = C(max_iter=1).fit(IRIS, topics.clip(max=1))
     with pytest.raises(DataError, match="one class per row, .* on 3 labels per row. Pass an indicator matrix of 3 col"):
         model.losses(IRIS, SPECIES)
+
+
+def test_rows_of_dictionaries_become_a_graph_as_the_message_says():
+    rows, rent = [{"town": "Rome", "area": 1.0}, {"town": "Oslo", "area": 2.5}] * 20, np.arange(40.0)
+    tuned = R(make_pipeline(DictVectorizer(), Ridge()), max_iter=1).fit(rows, rent)
+    with pytest.raises(ExportError, match="in place of DictVectorizer, on pandas.DataFrame") as e:
+        tuned.get_trained_onnx()
+    (code,) = re.findall(r"fit (make_column_transformer\(.*\)) in place", str(e.value))
+    names = {"make_column_transformer": make_column_transformer, "OneHotEncoder": OneHotEncoder, "columns": ["town"]}
+    whole = R(make_pipeline(eval(code, names), Ridge()), max_iter=1).fit(pd.DataFrame(rows), rent)
+    assert {*whole.onnx_status_.values()} == {"ONNX"}
+    np.testing.assert_allclose(whole.predict(pd.DataFrame(rows)), tuned.predict(rows), rtol=1e-4)
 
 
 def test_several_multiclass_targets_are_learned_as_the_message_says():

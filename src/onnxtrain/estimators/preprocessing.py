@@ -327,7 +327,11 @@ def reason_of(X: Any, refused: Exception | None, rounding: str) -> str:
     """Return why ONNX does not run the first steps: the error of the whole estimator, or the rounding."""
     first = next(iter(X)) if is_of_objects(X) or getattr(X, "ndim", 0) == 1 else None
     if isinstance(first, Mapping):
-        return "the rows are a list of dictionaries, which a graph cannot take; pass a frame, which has columns"
+        return (
+            "the rows are a list of dictionaries, which a graph cannot take; for a graph of all of it, fit "
+            "make_column_transformer((OneHotEncoder(), columns), remainder='passthrough') in place of DictVectorizer, "
+            "on pandas.DataFrame(X), where columns are those of strings"
+        )
     if isinstance(first, (str, bytes)):
         return NO_WORDS
     if refused is None:
