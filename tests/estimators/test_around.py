@@ -12,6 +12,7 @@ from sklearn.ensemble import (
     AdaBoostRegressor,
     BaggingClassifier,
     BaggingRegressor,
+    RandomForestClassifier,
     StackingClassifier,
     StackingRegressor,
     VotingClassifier,
@@ -39,7 +40,7 @@ from sklearn.multioutput import ClassifierChain, MultiOutputClassifier, MultiOut
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import SelfTrainingClassifier
-from sklearn.tree import DecisionTreeRegressor
+from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 
@@ -110,6 +111,28 @@ def test_it_is_fitted_as_with_any_estimator(name):
     assert np.isfinite(np.asarray(found, float)).all()
     if least is not None:
         assert fitted.score(rows, y) > least
+
+
+FOREST = RandomForestClassifier(10, max_depth=4, random_state=0)
+PROBABILITIES = {
+    "tree": DecisionTreeClassifier(max_depth=3, random_state=0),
+    "forest": FOREST,
+    "bags": BaggingClassifier(LogisticRegression(), 3, random_state=0),
+    "pipeline": make_pipeline(StandardScaler(), FOREST),
+    "search": GridSearchCV(FOREST, {}, cv=2),
+    "one against the rest": OneVsRestClassifier(FOREST),
+    "calibrated": CalibratedClassifierCV(LogisticRegression(), cv=2),
+}
+
+
+@pytest.mark.parametrize("name", PROBABILITIES)
+def test_an_unfitted_estimator_has_the_scores_that_it_has_after_its_fit(name):
+    """OutputCodeClassifier, and CalibratedClassifierCV without an ensemble, choose the method before the fit."""
+    ours = OrtGradientClassifier(PROBABILITIES[name], max_iter=1, learning_rate=1e-30, random_state=0)
+    assert not hasattr(ours, "decision_function")
+    assert not hasattr(clone(ours).fit(WINE, KINDS), "decision_function")
+    assert OutputCodeClassifier(ours, code_size=4, random_state=0).fit(WINE, KINDS).score(WINE, KINDS) > 0.9
+    assert CalibratedClassifierCV(ours, cv=2, ensemble=False).fit(WINE, KINDS).score(WINE, KINDS) > 0.9
 
 
 SELECTED = {

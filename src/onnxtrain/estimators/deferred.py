@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from onnxtrain import losses
-    from onnxtrain.convert import custom
+    from onnxtrain.convert import custom, learned
     from onnxtrain.estimators import (
         fit,
         fit_data,
@@ -41,6 +41,7 @@ __all__ = [
     "given_labels",
     "graphs",
     "labels",
+    "learned",
     "link",
     "losses",
     "positions",
@@ -56,7 +57,12 @@ __all__ = [
 ]
 
 #: The packages of the modules outside ``onnxtrain.estimators``.
-_PACKAGES = {"link": "onnxtrain.losses", "losses": "onnxtrain", "custom": "onnxtrain.convert"}
+_PACKAGES = {
+    "link": "onnxtrain.losses",
+    "losses": "onnxtrain",
+    "custom": "onnxtrain.convert",
+    "learned": "onnxtrain.convert",
+}
 
 if not TYPE_CHECKING:
 
