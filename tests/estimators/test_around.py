@@ -6,7 +6,9 @@ from sklearn import config_context
 from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV, calibration_curve
 from sklearn.compose import TransformedTargetRegressor
+from sklearn.cross_decomposition import PLSRegression
 from sklearn.datasets import load_diabetes, load_wine
+from sklearn.discriminant_analysis import QuadraticDiscriminantAnalysis
 from sklearn.ensemble import (
     AdaBoostClassifier,
     AdaBoostRegressor,
@@ -21,7 +23,7 @@ from sklearn.ensemble import (
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.feature_selection import RFE, RFECV, SelectFromModel, SequentialFeatureSelector
 from sklearn.inspection import partial_dependence, permutation_importance
-from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge, SGDClassifier
 from sklearn.model_selection import (
     FixedThresholdClassifier,
     GridSearchCV,
@@ -43,6 +45,7 @@ from sklearn.semi_supervised import SelfTrainingClassifier
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain.errors import ConversionError, ModelError
 
 X, Y = load_diabetes(return_X_y=True)
 X, Y = StandardScaler().fit_transform(X)[:150], StandardScaler().fit_transform(Y.reshape(-1, 1))[:150, 0]
@@ -133,6 +136,64 @@ def test_an_unfitted_estimator_has_the_scores_that_it_has_after_its_fit(name):
     assert not hasattr(clone(ours).fit(WINE, KINDS), "decision_function")
     assert OutputCodeClassifier(ours, code_size=4, random_state=0).fit(WINE, KINDS).score(WINE, KINDS) > 0.9
     assert CalibratedClassifierCV(ours, cv=2, ensemble=False).fit(WINE, KINDS).score(WINE, KINDS) > 0.9
+
+
+QDA = QuadraticDiscriminantAnalysis(reg_param=0.2)
+HUBER = SGDClassifier(loss="modified_huber", random_state=0)
+
+#: Estimators that have no graph, with rows and targets.
+TRAINED_INSIDE = {
+    "calibrated": (CalibratedClassifierCV(QDA, cv=2), WINE, KINDS),
+    "calibrated votes": (CalibratedClassifierCV(AdaBoostClassifier(n_estimators=3), cv=2), WINE, KINDS),
+    "by a temperature": (CalibratedClassifierCV(AdaBoostClassifier(), cv=2, method="temperature"), WINE, KINDS),
+    "pairs": (OneVsOneClassifier(FOREST), WINE, KINDS),
+    "labels": (MultiOutputClassifier(HUBER), WINE, LABELS),
+    "last layer": (StackingRegressor([("a", Ridge())], final_estimator=PLSRegression(1)), X, Y),
+    "bags": (BaggingRegressor(PLSRegression(2), 2, max_features=0.5, random_state=0), X, Y),
+    "isotonic": (CalibratedClassifierCV(QDA, cv=2, method="isotonic"), WINE, KINDS),
+}
+
+
+@pytest.mark.filterwarnings("ignore:SGDClassifier minimizes the loss 'modified_huber'")
+@pytest.mark.parametrize("name", TRAINED_INSIDE)
+def test_a_member_is_trained_where_the_whole_has_no_graph_as_the_message_says(name):
+    whole, rows, y = TRAINED_INSIDE[name]
+    kind = OrtGradientRegressor if rows is X else OrtGradientClassifier
+    whole = clone(whole).fit(rows, y)
+    words = (
+        r"Train its member: \w+\((final_estimator=)?OrtGradient|Put OrtGradientClassifier\(\w+\(...\)\) in its place"
+    )
+    with pytest.raises((ConversionError, ModelError), match=words):
+        kind(whole, max_iter=1).fit(rows, y)
+    argument = "final_estimator" if hasattr(whole, "final_estimator") else "estimator"
+    ours = kind(getattr(whole, argument), max_iter=1, learning_rate=1e-30, random_state=0)
+    inside = clone(whole).set_params(**{argument: ours}).fit(rows, y)
+    assert inside.score(rows, y) > whole.score(rows, y) - 0.02
+
+
+RAW = load_wine().data
+CODED = make_pipeline(StandardScaler(), DecisionTreeClassifier(max_depth=3, random_state=0))
+
+
+@pytest.mark.filterwarnings("ignore:SGDClassifier minimizes the loss 'modified_huber'")
+@pytest.mark.parametrize(
+    "model, rows",
+    [(OutputCodeClassifier(CODED, random_state=0), RAW), (CalibratedClassifierCV(HUBER, cv=2), WINE)],
+    ids=["a constant member behind steps", "calibrated scores"],
+)
+def test_members_that_skl2onnx_does_not_convert_are_converted(model, rows):
+    whole = clone(model).fit(rows, KINDS)
+    tuned = OrtGradientClassifier(whole, max_iter=1, learning_rate=1e-30, random_state=0).fit(rows, KINDS)
+    np.testing.assert_array_equal(tuned.predict(rows), whole.predict(rows))
+
+
+def test_a_sum_of_small_probabilities_is_named_as_the_cause():
+    one = DecisionTreeClassifier(max_depth=3, random_state=0)
+    whole = OneVsRestClassifier(one).fit(RAW, KINDS)
+    with pytest.warns(UserWarning, match="The graph is not precise enough .* Leave it out: trees know all classes"):
+        OrtGradientClassifier(whole, max_iter=1, learning_rate=1e-30).fit(RAW, KINDS)
+    tuned = OrtGradientClassifier(clone(one).fit(RAW, KINDS), max_iter=1, learning_rate=1e-30).fit(RAW, KINDS)
+    np.testing.assert_allclose(tuned.predict_proba(RAW), clone(one).fit(RAW, KINDS).predict_proba(RAW), atol=1e-5)
 
 
 SELECTED = {

@@ -22,7 +22,15 @@ from sklearn.svm import SVC, NuSVC
 from onnxtrain.convert.columns import as_float32, as_float64, by_column, feeds_of, positional, rounding_code
 from onnxtrain.convert.compared_rows import COMPARED_ROWS, at_most, rows_between, some_rows
 from onnxtrain.convert.failures import documentation
-from onnxtrain.convert.learned import find_trees, holds, holds_boosted, inside, predictor_of, remedy_of_exporter
+from onnxtrain.convert.learned import (
+    find_trees,
+    holds,
+    holds_boosted,
+    inside,
+    predictor_of,
+    remedy_of_exporter,
+    remedy_of_members,
+)
 from onnxtrain.convert.repairs import last_step
 from onnxtrain.convert.selection import Columns
 from onnxtrain.convert.thresholds import HISTOGRAMS
@@ -455,6 +463,7 @@ def remedy_of(estimator: BaseEstimator) -> str:
         )
     return (
         remedy_of_exporter(estimator)
+        or remedy_of_members(estimator)
         or f"Its converter does not compute what the class computes. See {documentation(estimator)}"
     )
 
@@ -474,8 +483,10 @@ def remedy_of_labels(estimator: BaseEstimator) -> str:
 
 def _takes_logarithms_of_leaves(estimator: BaseEstimator) -> bool:
     """Whether an estimator is calibrated by a temperature on the leaf probabilities of trees."""
-    by_temperature = isinstance(estimator, CalibratedClassifierCV) and estimator.method == "temperature"
-    return by_temperature and next(find_trees(estimator.calibrated_classifiers_[0].estimator), None) is not None
+    if not isinstance(estimator, CalibratedClassifierCV) or estimator.method != "temperature":
+        return False
+    member = estimator.calibrated_classifiers_[0].estimator
+    return not hasattr(member, "decision_function") and next(find_trees(member), None) is not None
 
 
 def _has_trees_behind(estimator: BaseEstimator) -> bool:

@@ -26,7 +26,7 @@ from onnxtrain.convert.columns import (
     text_columns,
 )
 from onnxtrain.convert.custom import CONVERTERS, is_ours
-from onnxtrain.convert.learned import inside, paths, remedy_of_exporter
+from onnxtrain.convert.learned import inside, paths, remedy_of_exporter, remedy_of_members
 from onnxtrain.convert.repairs import ADDITIONS
 from onnxtrain.convert.thresholds import HISTOGRAMS
 from onnxtrain.errors import ConversionError
@@ -75,7 +75,9 @@ def failure(estimator: BaseEstimator, error: Exception, X: Any) -> str:
     if reason := _reason(estimator, step, taken, why):
         return f"{name} cannot be converted to ONNX: {reason}"
     see = f"See {documentation(step)} and https://onnx.ai/sklearn-onnx/supported.html."
-    return f"{name} cannot be converted to ONNX: {why} {remedy_of_exporter(step) or see}"
+    return (
+        f"{name} cannot be converted to ONNX: {why} {remedy_of_exporter(step) or remedy_of_members(estimator) or see}"
+    )
 
 
 def _columns_taken(estimator: BaseEstimator, step: BaseEstimator, X: Any) -> Any:

@@ -197,6 +197,20 @@ def remedy_of_exporter(estimator: BaseEstimator) -> str:
     return f"The exporter does not support all parameters. Fit with {_EXPORTED[library]}." if library else ""
 
 
+def remedy_of_members(estimator: BaseEstimator) -> str:
+    """Return the remedy to train a member of a meta-estimator, which then need not be converted; "" for others."""
+    found = predictor_of(estimator)
+    last = getattr(found, "final_estimator_", None)
+    member = getattr(found, "estimator", None) if last is None else last
+    if not is_estimator(member):
+        return ""
+    ours = "OrtGradientRegressor" if is_regressor(found) else "OrtGradientClassifier"
+    keyword = "" if last is None else "final_estimator="
+    return (
+        f"Train its member: {type(found).__name__}({keyword}{ours}({type(predictor_of(member)).__name__}(...)), ...)."
+    )
+
+
 def paths(estimator: Any, path: str = "") -> Iterator[tuple[str, BaseEstimator]]:
     """Yield an estimator and those inside it, each with the path of step names."""
     path = path or type(estimator).__name__.lower()

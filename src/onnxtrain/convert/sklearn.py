@@ -271,7 +271,8 @@ def _options(estimator: BaseEstimator, *, raw_scores: bool) -> dict[int, dict[st
     if raw_scores and "raw_scores" not in allowed:
         raise ConversionError(
             f"The graph of {type(chosen).__name__} holds its probabilities, but its decision_function is needed here, "
-            "because it is inside another estimator."
+            f"because it is inside another estimator. Put OrtGradientClassifier({type(chosen).__name__}(...)) in its "
+            "place there."
         )
     options = {"zipmap": False, "raw_scores": True} if raw_scores else {"zipmap": False}
     if "zipmap" in allowed:

@@ -16,7 +16,13 @@ from sklearn.isotonic import IsotonicRegression
 from onnxtrain import graph
 from onnxtrain.cache import Cache, content_key
 from onnxtrain.convert import answer
-from onnxtrain.convert.additions.calibration import BY_SIGMOID, is_steep, magnifies_zeros
+from onnxtrain.convert.additions.calibration import (
+    BY_SIGMOID,
+    WITHOUT_ONE_VS_REST,
+    divides_zeros,
+    is_steep,
+    magnifies_zeros,
+)
 from onnxtrain.convert.boosted import lost_outputs
 from onnxtrain.convert.check import (
     MEASURED,
@@ -415,9 +421,10 @@ def _lost_digits(model: TrainedModel, method: str, off: float, *, of_range: bool
     if off <= _LAST_DIGITS:
         return ()
     differs = f"before the first step, {method} differs from the original model by {off:.1e} of {MEASURED[of_range]}."
-    if model.dtype == "float32" and not magnifies_zeros(model.source.estimator):
+    estimator = model.source.estimator
+    if model.dtype == "float32" and not magnifies_zeros(estimator) and not divides_zeros(estimator):
         return (f"float32 is not precise enough for this model: {differs} Set dtype='float64'.",)
-    remedy = f" {BY_SIGMOID}" if is_steep(model.source.estimator) else ""
+    remedy = f" {BY_SIGMOID}" if is_steep(estimator) else f" {WITHOUT_ONE_VS_REST}" if divides_zeros(estimator) else ""
     return (f"The graph is not precise enough for this model: {differs}{remedy}",)
 
 

@@ -38,8 +38,8 @@ from onnxtrain.convert.additions.calibration import (
 )
 from onnxtrain.convert.check import NEAREST
 from onnxtrain.convert.custom import CONVERTERS
-from onnxtrain.convert.learned import get, holds, inside
-from onnxtrain.errors import ConversionError, OnnxTrainError, WeightError
+from onnxtrain.convert.learned import get, holds, inside, remedy_of_members
+from onnxtrain.errors import ConversionError, ModelError, OnnxTrainError, WeightError
 from onnxtrain.estimators.protocols import Estimator, Features
 from onnxtrain.estimators.source import Source
 from onnxtrain.runtime.device import find_device
@@ -248,7 +248,7 @@ def as_source(estimator: Estimator, X: Features, reading: Reading) -> Source:
             _compare(estimator, model, X, answers)
             return Source(model, estimator, bindings, answers=answers)
     conversion = convert(estimator, X)
-    with _votes_explained(estimator):
+    with _output_explained(estimator):
         model = read_model(conversion.onnx, reading, default=conversion.default, converted=True)
     model = replace(model, learned=tuple(binding.name for binding in _written(conversion.bindings)))
     # converters round in different ways: the result must not depend on earlier conversions
@@ -277,12 +277,17 @@ def _remedy_of_digits(estimator: Estimator, reading: Reading, agrees_in_float64:
 
 
 @contextmanager
-def _votes_explained(estimator: Estimator) -> Iterator[None]:
-    """Add the remedy to the error about a model without weights that counts the votes of its members."""
+def _output_explained(estimator: Estimator) -> Iterator[None]:
+    """Add the remedy to errors about a model that counts the votes of its members, or has an output for each."""
     try:
         yield
     except WeightError as e:
         raise WeightError(f"{e} {_remedy_of_votes(estimator)}".strip()) from e
+    except ModelError as e:
+        problem, chosen, _ = str(e).partition(" Set output to")
+        if chosen and (remedy := remedy_of_members(estimator)):
+            raise ModelError(f"{problem} {remedy}") from e
+        raise
 
 
 def _remedy_of_votes(estimator: Estimator) -> str:

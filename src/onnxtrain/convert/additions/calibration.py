@@ -10,6 +10,7 @@ import onnx_ir as ir
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import ExtraTreesClassifier, RandomForestClassifier
 from sklearn.isotonic import IsotonicRegression
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.preprocessing import QuantileTransformer
 from sklearn.tree import DecisionTreeClassifier
 
@@ -78,6 +79,18 @@ def is_steep(estimator: Any) -> bool:
 def magnifies_zeros(estimator: Any) -> bool:
     """Whether steep isotonic calibration follows trees, whose leaves start from the floor in float64 as well."""
     return is_steep(estimator) and holds(estimator, TREES)
+
+
+#: The remedy for trees whose zero probabilities are divided by a small sum.
+WITHOUT_ONE_VS_REST = (
+    "A class without rows in a leaf counts as 1.7e-7 there, so that it can be trained, and OneVsRestClassifier divides "
+    "by the sum over the classes. Leave it out: trees know all classes."
+)
+
+
+def divides_zeros(estimator: Any) -> bool:
+    """Whether the probabilities of trees are divided by their sum, which is small if no tree chooses its class."""
+    return any(isinstance(found, OneVsRestClassifier) and holds(found, TREES) for found in inside(estimator))
 
 
 def _calibrators(estimator: Any) -> Iterator[IsotonicRegression]:

@@ -15,6 +15,7 @@ from sklearn.multioutput import ClassifierChain, RegressorChain
 from sklearn.semi_supervised import SelfTrainingClassifier
 
 from onnxtrain.convert.custom import Nodes, addition, built_in, label_tensor
+from onnxtrain.convert.learned import predictor_of
 from onnxtrain.convert.repairs.table import Converter, repair
 from onnxtrain.errors import ConversionError
 
@@ -32,8 +33,8 @@ def score(op: Nodes, estimator: Any, X: ir.Value, method: str | None = None) -> 
     """Return the score (n, 1) of a binary classifier, or the prediction of a regressor."""
     if is_regressor(estimator):
         return op.result(estimator, X)
-    if isinstance(estimator, _ConstantPredictor):
-        return op.repeated(X, op.constant(estimator.y_.reshape(1, 1).astype(np.float64)))
+    if isinstance(last := predictor_of(estimator), _ConstantPredictor):
+        return op.repeated(X, op.constant(last.y_.reshape(1, 1).astype(np.float64)))
     method = method or ("decision_function" if hasattr(estimator, "decision_function") else "predict_proba")
     found = op.result(estimator, X, method)
     return op.Gather(found, np.array([1]), axis=1) if method == "predict_proba" else found

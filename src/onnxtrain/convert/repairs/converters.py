@@ -121,7 +121,7 @@ def labels_of_the_scores(
 
 
 class _ChoosesBeforeClip(Container):
-    """A container that applies ArgMax to the operand of Clip."""
+    """A container that applies ArgMax to the operand of Clip, which raw scores lack."""
 
     def __init__(self, container: ModelComponentContainer):
         super().__init__(container)
@@ -131,7 +131,8 @@ class _ChoosesBeforeClip(Container):
         """Add a node."""
         if op_type == "Clip":
             self._scores = inputs if isinstance(inputs, str) else inputs[0]
-        self._container.add_node(op_type, self._scores if op_type == "ArgMax" else inputs, *args, **attributes)
+        of_scores = op_type == "ArgMax" and self._scores
+        self._container.add_node(op_type, self._scores if of_scores else inputs, *args, **attributes)
 
 
 @repair(MLPClassifier, MLPRegressor)
