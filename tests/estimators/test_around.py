@@ -39,6 +39,7 @@ from sklearn.model_selection import (
 )
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier, OutputCodeClassifier
 from sklearn.multioutput import ClassifierChain, MultiOutputClassifier, MultiOutputRegressor, RegressorChain
+from sklearn.naive_bayes import BernoulliNB
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import SelfTrainingClassifier
@@ -148,8 +149,14 @@ TRAINED_INSIDE = {
     "by a temperature": (CalibratedClassifierCV(AdaBoostClassifier(), cv=2, method="temperature"), WINE, KINDS),
     "pairs": (OneVsOneClassifier(FOREST), WINE, KINDS),
     "labels": (MultiOutputClassifier(HUBER), WINE, LABELS),
-    "last layer": (StackingRegressor([("a", Ridge())], final_estimator=PLSRegression(1)), X, Y),
-    "bags": (BaggingRegressor(PLSRegression(2), 2, max_features=0.5, random_state=0), X, Y),
+    "last layer": (
+        StackingClassifier(
+            [("a", LogisticRegression()), ("t", DecisionTreeClassifier(max_depth=2, random_state=0))],
+            final_estimator=BernoulliNB(),
+        ),
+        WINE,
+        KINDS,
+    ),
     "isotonic": (CalibratedClassifierCV(QDA, cv=2, method="isotonic"), WINE, KINDS),
 }
 
@@ -158,15 +165,14 @@ TRAINED_INSIDE = {
 @pytest.mark.parametrize("name", TRAINED_INSIDE)
 def test_a_member_is_trained_where_the_whole_has_no_graph_as_the_message_says(name):
     whole, rows, y = TRAINED_INSIDE[name]
-    kind = OrtGradientRegressor if rows is X else OrtGradientClassifier
     whole = clone(whole).fit(rows, y)
     words = (
         r"Train its member: \w+\((final_estimator=)?OrtGradient|Put OrtGradientClassifier\(\w+\(...\)\) in its place"
     )
     with pytest.raises((ConversionError, ModelError), match=words):
-        kind(whole, max_iter=1).fit(rows, y)
+        OrtGradientClassifier(whole, max_iter=1).fit(rows, y)
     argument = "final_estimator" if hasattr(whole, "final_estimator") else "estimator"
-    ours = kind(getattr(whole, argument), max_iter=1, learning_rate=1e-30, random_state=0)
+    ours = OrtGradientClassifier(getattr(whole, argument), max_iter=1, learning_rate=1e-30, random_state=0)
     inside = clone(whole).set_params(**{argument: ours}).fit(rows, y)
     assert inside.score(rows, y) > whole.score(rows, y) - 0.02
 
@@ -177,14 +183,20 @@ CODED = make_pipeline(StandardScaler(), DecisionTreeClassifier(max_depth=3, rand
 
 @pytest.mark.filterwarnings("ignore:SGDClassifier minimizes the loss 'modified_huber'")
 @pytest.mark.parametrize(
-    "model, rows",
-    [(OutputCodeClassifier(CODED, random_state=0), RAW), (CalibratedClassifierCV(HUBER, cv=2), WINE)],
-    ids=["a constant member behind steps", "calibrated scores"],
+    "model, rows, y",
+    [
+        (OutputCodeClassifier(CODED, random_state=0), RAW, KINDS),
+        (CalibratedClassifierCV(HUBER, cv=2), WINE, KINDS),
+        (StackingRegressor([("a", Ridge())], final_estimator=PLSRegression(1)), X, Y),
+        (BaggingRegressor(PLSRegression(2), 2, max_features=0.5, random_state=0), X, Y),
+    ],
+    ids=["a constant member behind steps", "calibrated scores", "last layer", "bags of columns"],
 )
-def test_members_that_skl2onnx_does_not_convert_are_converted(model, rows):
-    whole = clone(model).fit(rows, KINDS)
-    tuned = OrtGradientClassifier(whole, max_iter=1, learning_rate=1e-30, random_state=0).fit(rows, KINDS)
-    np.testing.assert_array_equal(tuned.predict(rows), whole.predict(rows))
+def test_members_that_skl2onnx_does_not_convert_are_converted(model, rows, y):
+    kind = OrtGradientClassifier if is_classifier(model) else OrtGradientRegressor
+    whole = clone(model).fit(rows, y)
+    tuned = kind(whole, max_iter=1, learning_rate=1e-30, random_state=0).fit(rows, y)
+    np.testing.assert_allclose(tuned.predict(rows), whole.predict(rows), rtol=1e-5, atol=1e-5)
 
 
 def test_a_sum_of_small_probabilities_is_named_as_the_cause():

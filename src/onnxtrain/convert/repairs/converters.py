@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 from sklearn.base import BaseEstimator
+from sklearn.cross_decomposition import PLSRegression
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import (
     ExtraTreesClassifier,
@@ -289,6 +290,19 @@ def _check_kernel(model: Any, linear: str) -> None:
 
 
 # ------------------------------------------------- estimators of several others
+
+
+def _columns_of_targets(operator: Operator) -> None:
+    """Set the type of the output, also for columns that another estimator has chosen, whose number is unknown."""
+    from skl2onnx.common.data_types import FloatTensorType
+
+    operator.outputs[0].type = FloatTensorType([None, len(operator.raw_operator.coef_)])
+
+
+@repair(PLSRegression, shapes=_columns_of_targets)
+def of_chosen_columns(convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
+    """Convert as skl2onnx does, which refuses rows of unknown shape."""
+    convert(scope, operator, container)
 
 
 @repair(VotingClassifier, VotingRegressor)
