@@ -336,6 +336,9 @@ class TrainedModel:
         steps = list(getattr(self.source.estimator, "named_steps", ()))
         if output in steps[:-1]:
             known = f"It is a step of the pipeline: use to_sklearn()[:{steps.index(output) + 1}].transform(X). {known}"
+        results = [node.output[0] for node in nodes if output in node.input and node.output[0] in ours]
+        if output in self.weights and results:
+            known = f"It is a weight: the result of its layer is {results[0]!r}. {known}"
         return ModelError(f"The model has no result {output!r}. {known}")
 
     def _feature(self, wrt: str) -> str:
