@@ -279,6 +279,11 @@ ROWS = {
         {"table": 0.3 * waves(8, 3) + 0.1, "V": normal(48, 1)},
         {"table"},
     ),
+    "cosines of positions alone, scaled as in YaRN": (
+        "Z = Mul(X, table) F = Flatten(Z) Y = MatMul(F, V)",
+        {"table": 1.2 * np.cos(np.outer(np.arange(9), [1, 0.3, 0.1, 0.03])), "V": normal(36, 1)},
+        {"table"},
+    ),
     "sines of a Fourier transform, one of which is sin(pi n)": (
         "Z = Add(X, table) F = Flatten(Z) Y = MatMul(F, V)",
         {"table": np.sin(np.outer(np.arange(9), np.arange(8)) * np.pi / 4), "V": normal(72, 1)},
@@ -371,6 +376,7 @@ ROWS = {
 SHAPES = {
     "sines of positions": "N,8,6",
     "sines of positions, shifted and scaled": "N,8,6",
+    "cosines of positions alone, scaled as in YaRN": "N,9,4",
     "sines of a Fourier transform, one of which is sin(pi n)": "N,9,8",
     "sines of a grid, after zeros": "N,10,8",
     "learned positions": "N,8,6",
@@ -394,6 +400,27 @@ def of_row(row):
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 0), (0, 2, 2)])
 def test_an_array_without_values_is_no_table_of_sines(shape):
     assert not are_sines(np.zeros(shape))
+
+
+@pytest.mark.parametrize("opset", [21, 23])
+def test_the_angles_of_a_rotary_embedding_are_not_trained(opset):
+    """A short table scaled as in YaRN has too few values to be recognized as sines."""
+    if opset > onnx.defs.onnx_opset_version():
+        pytest.skip("onnx does not know the operator")
+    operator = {
+        21: "com.microsoft.RotaryEmbedding<num_heads = 2>(H, p, cos, sin)",
+        23: "RotaryEmbedding<num_heads = 2>(H, cos, sin, p)",
+    }[opset]
+    onx = onnx.parser.parse_model(f"""<ir_version: 10, opset_import: ["" : {opset}, "com.microsoft" : 1]>
+        m (float[N,6,3] X) => (float[N,8] Y) {{
+            H = MatMul(X, W) s = Shape<start = 0, end = 2>(X) p = Expand(places, s) R = {operator} T = Tanh(R)
+            a = Constant<value_ints = [1]>() Y = ReduceMean<keepdims = 0>(T, a) }}""")
+    angles = np.arange(6)[:, None] * [1, 0.01]
+    arrays = {"W": normal(3, 8), "cos": 1.2 * np.cos(angles), "sin": 1.2 * np.sin(angles)}
+    onx.graph.initializer.extend(numpy_helper.from_array(w.astype(np.float32), name) for name, w in arrays.items())
+    onx.graph.initializer.append(numpy_helper.from_array(np.arange(6)[None], "places"))
+    assert {w.name: w.kind for w in trainable_weights(onx)} == {"W": "weight", "cos": "buffer", "sin": "buffer"}
+    assert list(OrtGradientRegressor(onx, max_iter=1).fit(normal(8, 6, 3), np.tanh(normal(8, 8))).weights_) == ["W"]
 
 
 #: step of preprocessing, type of the rows, the buffers that it becomes in the file of skl2onnx

@@ -16,6 +16,9 @@ _EQUATIONS = 12
 #: (Swin), -1e4, -65504, -inf.
 _MASKED = 1e2
 
+#: The largest amplitude of a sine; YaRN and LongRoPE scale those of rotary embeddings by up to 1.5.
+_AMPLITUDE = 2
+
 #: The least number of equal steps of a fixed grid; fewer may be learned thresholds.
 _STEPS = 5
 
@@ -73,7 +76,7 @@ def _are_waves_of_rows(table: np.ndarray) -> bool:
 
 
 def _are_waves(table: np.ndarray) -> bool:
-    if len(table) < 4 or np.abs(table).max() > 1 + 1e-5 or np.ptp(table, axis=0).max() < 0.1:
+    if len(table) < 4 or np.abs(table).max() > _AMPLITUDE or np.ptp(table, axis=0).max() < 0.1:
         return False
     middle, around = table[1:-1], table[2:] + table[:-2]
     power = (middle**2).sum(axis=0)

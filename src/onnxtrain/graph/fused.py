@@ -386,7 +386,7 @@ def group_query_attention(op, node):
     q, k, v = _heads(op, q, h), _heads(op, k, groups), _heads(op, v, groups)
     if attribute(node, "do_rotary", 0):
         places = _places(op, k, _with_past(op, past_k, k))
-        q, k = (_turned(op, node, x, op.Gather(cos, places), op.Gather(sin, places)) for x in (q, k))
+        q, k = (_turned(op, node, x, *_angles(op, (cos, sin), places)) for x in (q, k))
     k, v = _with_past(op, past_k, k), _with_past(op, past_v, v)
     of_head = op.Constant(value_ints=[i * groups // h for i in range(h)])
     repeated = [x if groups == h else op.Gather(x, of_head, axis=1) for x in (k, v)]
@@ -428,9 +428,16 @@ def rotary_embedding(op, node):
     heads = x if rank(x) == 4 else _heads(op, x, h or -1, -1 if h else 2 * half)
     if rank(places) == 1:  # the position of the first
         places = op.Add(places, _range(op, _length(op, heads, 2)))
-    angles = (op.Gather(table, places) for table in (cos, sin))
+    angles = _angles(op, (cos, sin), places)
     turned = _turned(op, node, heads, *(a if rank(places) == 1 else op.Unsqueeze(a, [1]) for a in angles))
     return turned if rank(x) == 4 else _joined(op, turned)
+
+
+def _angles(op: Op, tables: tuple[ir.Value, ir.Value], places: ir.Value) -> list[ir.Value]:
+    """Return the rows of tables of cosines and sines, which no model learns."""
+    for table in tables:
+        table.metadata_props[BUFFER] = "angles"
+    return [op.Gather(table, places) for table in tables]
 
 
 def _turned(op: Op, node: ir.Node, x: ir.Value, cos: ir.Value, sin: ir.Value) -> ir.Value:

@@ -55,8 +55,9 @@ _BUFFERS = (
     *("*_buffer", "*forward_basis", "*inverse_basis", "*.spectrogram.window", "*.mel_scale.fb"),
 )
 
-#: Operands that no module learns: the values on and off of OneHot, what fills a padding, windows of Fourier transforms.
-_SETTINGS = {("OneHot", 2), ("Pad", 2), ("STFT", 2)}
+#: Operands that no module learns: the values on and off of OneHot, what fills a padding, windows of Fourier transforms,
+#: the cosines and sines of positions.
+_SETTINGS = {("OneHot", 2), ("Pad", 2), ("STFT", 2), ("RotaryEmbedding", 1), ("RotaryEmbedding", 2)}
 
 #: Operands that are zeros unless they are learned: initial states, and what values are scattered into.
 _STARTS = {("GRU", 5), ("LSTM", 5), ("LSTM", 6), ("RNN", 5), ("ScatterElements", 0), ("ScatterND", 0)}
