@@ -10,6 +10,7 @@ from onnx import helper
 from onnx.helper import make_node
 
 from onnxtrain import graph, opsets
+from onnxtrain.errors import ModelError
 from onnxtrain.grad_helper import onnx_derivative
 from onnxtrain.graph import opset as opset_module
 from onnxtrain.losses import LOSSES
@@ -271,3 +272,12 @@ def test_the_derivative_of_a_newer_model_is_right_at_its_opset(opset, body):
     )
     assert {o.domain: o.version for o in onnx_derivative(onx).opset_import} == {"": opset}
     check_gradient(onx, {"x": np.array([0.4, -1.3, 5.1]), "y": np.array([0.3, 0.7, -2.0])})
+
+
+def test_an_opset_that_cannot_be_converted_has_a_remedy():
+    """As torch.onnx.export(dynamo=False, opset_version=13) writes standardized weights of convolutions."""
+    onx = onnx.parser.parse_model("""<ir_version: 7, opset_import: ["" : 13]> m (float[n, 3] X) => (float[n, 3] Y)
+        <float[3] s = {1, 1, 1}, float[3] b = {0, 0, 0}, float[3] mean = {1, 2, 3}, float[3] variance = {1, 2, 1}>
+        { Y, m, v, p, q = BatchNormalization(X, s, b, mean, variance) }""")
+    with pytest.raises(ModelError, match=r"Opset 13 cannot be .* Export the model with a later opset, .*version=17\)"):
+        graph.load(onx)

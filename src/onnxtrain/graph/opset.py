@@ -74,7 +74,10 @@ def _raised(proto: onnx.ModelProto, found: int) -> onnx.ModelProto:
             raise ModelError(
                 f"ONNX has no operator {unknown.op_type} (node {unknown.name!r}), so the file is not valid"
             ) from e
-        raise ModelError(f"Opset {found} cannot be converted to {OPSET}: {e}") from e
+        raise ModelError(
+            f"Opset {found} cannot be converted to {OPSET}: {str(e).rstrip('.')}. Export the model with a later opset, "
+            "for example with torch.onnx.export(..., opset_version=17)."
+        ) from e
     if found < _PAD_WITH_TENSORS:
         _leave_out_zeros_of_pad(converted.graph)
     if found < _RESIZE_WITH_OFFSETS:
