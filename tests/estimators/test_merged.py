@@ -482,8 +482,8 @@ CASES = {
 }  # fmt: skip
 
 
-def fitted(onx):
-    params = dict(solver="sgd", learning_rate=0.1, max_iter=20, batch_size=20, tol=0, random_state=0)
+def fitted(onx, **params):
+    params |= dict(solver="sgd", learning_rate=0.1, max_iter=20, batch_size=20, tol=0, random_state=0)
     return OrtGradientRegressor(onx, **params).fit(X, Y)
 
 
@@ -1344,15 +1344,32 @@ def test_a_faulty_file_has_a_remedy_when_its_output_is_looked_at(monkeypatch):
         OrtGradientClassifier(network("A = MatMul(X, W) Y = Relu(A)", W=W)).fit(X, np.arange(20) % 3)
 
 
-def test_the_weights_of_a_keras_model_that_dynamo_wrote_as_constants_have_a_remedy():
-    held = "p_A: CONSTANT_TENSOR target='lifted_tensor_0'"
-    onx = of_dynamo('Y = MatMul(X, "lifted_tensor_0")', "", {}, lifted_tensor_0=W)
-    onx.graph.metadata_props[0].value += held
+def of_keras(nodes, folded=(), **weights):
+    """Return the network of a Keras model, whose weights torch.onnx.export(dynamo=True) writes as constants."""
+    onx = of_dynamo(nodes, "", {}, folded, **weights)
+    onx.graph.metadata_props[0].value += "\n".join(
+        f"c_{i}: CONSTANT_TENSOR target='lifted_tensor_{i}'" for i in range(2)
+    )
     value = onx.graph.value_info.add()
     value.CopyFrom(onnx.helper.make_tensor_value_info("lifted_tensor_0", onnx.TensorProto.FLOAT, W.shape))
     value.metadata_props.add(key="pkg.torch.export.graph_signature.InputSpec.kind", value="CONSTANT_TENSOR")
+    return onx
+
+
+def test_the_weights_of_a_keras_model_that_dynamo_wrote_as_constants_have_a_remedy():
+    onx = of_keras('Y = MatMul(X, "lifted_tensor_0")', lifted_tensor_0=W)
     with pytest.raises(WeightError, match=r"Keras model. Set weights_to_train='lifted_tensor_\*', or a list"):
         fitted(onx)
+
+
+def test_what_the_optimizer_computed_from_constants_of_a_keras_model_is_warned_of():
+    """A pattern of the names of the constants leaves it out."""
+    nodes, folded = 'H = MatMul(X, "lifted_tensor_0") Y = Add(H, view)', {"view": ["lifted_tensor_1", "val_0"]}
+    onx = of_keras(nodes, folded, lifted_tensor_0=W, view=np.ones((1, W.shape[1])))
+    with pytest.raises(WeightError, match=r"Keras model. It computed view from some: use optimize=False to keep them"):
+        fitted(onx)
+    with pytest.warns(UserWarning, match=r"computed view from weights that it wrote as constants, .*optimize=False"):
+        assert list(fitted(onx, weights_to_train="lifted_tensor_*").weights_) == ["lifted_tensor_0"]
 
 
 def test_a_file_with_a_list_of_tensors_has_a_remedy():

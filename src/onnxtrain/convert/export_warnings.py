@@ -104,6 +104,12 @@ def _on_dynamo(onx: onnx.ModelProto, module: Module, trained: Collection[str]) -
             "trained, not the parameters behind them. Use torch.onnx.export(..., dynamo=True, optimize=False) to keep "
             "the parameters."
         )
+    if not trained and (made := _computed_from_constants(module)):
+        found.append(
+            f"PyTorch's exporter computed {_some(made)} from weights that it wrote as constants, as those of a Keras "
+            "model, but PyTorch trains these weights. Use torch.onnx.export(..., dynamo=True, optimize=False) to keep "
+            "them, and weights_to_train='lifted_tensor_*' to train them."
+        )
     if frozen := [x for x in _frozen(onx, module, taken) if x in trained and x not in computed]:
         found.append(
             f"{_some(frozen)} may be frozen in PyTorch, as tables of sines, grids of equal steps, fixed filters of "
@@ -549,6 +555,13 @@ def _computed_in_advance(module: Module, spread: Container[str]) -> list[str]:
         )
         and not _adds_constants(name, sources, parameters)
     ]
+
+
+def _computed_from_constants(module: Module) -> list[str]:
+    """Return the arrays that the exporter computed from constants of the module."""
+    constants = {name for name, (_, kind) in module.held.items() if kind == "CONSTANT_TENSOR"}
+    arrays = [name for name in module.folded if name in module.initializers and module.initializers[name].dims]
+    return [name for name in arrays if not constants.isdisjoint(module.folded[name])]
 
 
 def _factors_of_one(module: Module) -> set[str]:

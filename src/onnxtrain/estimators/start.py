@@ -493,10 +493,11 @@ def _initial_weights(estimator: OrtGradientEstimator, source: Source) -> tuple[S
         return replace(source, model=model), weights
     if wanted == "head":
         wanted = head_weights(model.graph(), model.scores or model.output)
-    if wanted is None:
+    weights = source.initial_weights(choose_weights(model, wanted, converted=source.original is None))
+    if wanted is None or not model.default:  # a model whose weights must be named
         for remark in source.remarks:
             warn(remark)
-    return source, source.initial_weights(choose_weights(model, wanted, converted=source.original is None))
+    return source, weights
 
 
 def _report(source: Source, *, of_rows: bool) -> None:

@@ -52,9 +52,11 @@ def _none_left(model: TrainableModel, wanted: object) -> str:
     some = [*model.weights][:10]
     if some and wanted is not None:
         return f"weights_to_train={wanted!r:.80} selects none of {', '.join(some)}. Name some of them."
-    if some and all(name.startswith(_LIFTED) for name in model.weights):
+    computed = [name for name in model.weights if not name.startswith(_LIFTED)]
+    if len(computed) < len(model.weights):
+        keep = f"It computed {', '.join(computed[:4])} from some: use optimize=False to keep them. " if computed else ""
         return (
-            "torch.onnx.export(..., dynamo=True) wrote all weights as constants, as those of a Keras model. Set "
+            f"torch.onnx.export(..., dynamo=True) wrote all weights as constants, as those of a Keras model. {keep}Set "
             f"weights_to_train='{_LIFTED}*', or a list that leaves out those that are not trained, such as statistics."
         )
     operators = {node.op_type for node in model.graph().graph.node}
