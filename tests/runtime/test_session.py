@@ -6,7 +6,7 @@ import onnxruntime
 import pytest
 
 from onnxtrain.errors import DataError, ModelError
-from onnxtrain.runtime.session import open_session, run_session
+from onnxtrain.runtime.session import _for_missing_kernel, open_session, run_session
 
 LEVELS = onnxruntime.GraphOptimizationLevel
 ONX = onnx.parser.parse_model('<ir_version: 10, opset_import: ["" : 21]> g (float[2] X) => (float[2] Y) { Y = Neg(X) }')
@@ -64,6 +64,17 @@ def test_an_operator_without_kernel_for_another_type_has_a_remedy():
         ModelError, match=r"has no EyeLike for one of the types here\. .* with dynamo=True.*; else cast"
     ):
         open_session(onx)
+
+
+@pytest.mark.skipif(not onnx.defs.has("Swish"), reason="onnx does not know Swish")
+def test_a_new_operator_without_kernel_has_a_remedy():
+    """Later versions of onnxruntime may have the operator, so the message is given."""
+    onx = onnx.parser.parse_model(
+        '<ir_version: 10, opset_import: ["" : 24]> g (float[n] X) => (float[n] Y) { Y = Swish(X) }'
+    )
+    problem = "Could not find an implementation for Swish(24) node with name ''"
+    remedy = _for_missing_kernel(onx.SerializeToString(), problem)
+    assert remedy == ". It does not run Swish yet. Export the model with opset 21, which has other operators for it"
 
 
 class Stopped(Exception):

@@ -24,7 +24,7 @@ from threadpoolctl import ThreadpoolController
 
 from onnxtrain.cache import Cache, table
 from onnxtrain.errors import DataError, ModelError, warn
-from onnxtrain.opsets import at_opset
+from onnxtrain.opsets import OPSET, at_opset
 from onnxtrain.runtime.device import Device, can_be_recorded, find_device
 
 #: The sessions of this process, and the inherited sessions of the process from which it was forked. Destroying a
@@ -200,6 +200,8 @@ def _for_missing_kernel(content: bytes, problem: str) -> str:
     types = {v.type.tensor_type.elem_type for v in graph.input} | {v.data_type for v in graph.initializer}
     if onnx.TensorProto.DOUBLE in types:
         return f". It has no {op_type} for float64. Set dtype='float32', and export a float64 model in float32"
+    if not onnx.defs.has(op_type, OPSET):
+        return f". It does not run {op_type} yet. Export the model with opset {OPSET}, which has other operators for it"
     return (
         f". It has no {op_type} for one of the types here. If the model is from torch.onnx.export(..., dynamo=False), "
         "export it with dynamo=True, which writes other operators; else cast to float32 or int64 before the operator."
