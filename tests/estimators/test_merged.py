@@ -1348,28 +1348,30 @@ def of_keras(nodes, folded=(), **weights):
     """Return the network of a Keras model, whose weights torch.onnx.export(dynamo=True) writes as constants."""
     onx = of_dynamo(nodes, "", {}, folded, **weights)
     onx.graph.metadata_props[0].value += "\n".join(
-        f"c_{i}: CONSTANT_TENSOR target='lifted_tensor_{i}'" for i in range(2)
+        f"c_{i}: CONSTANT_TENSOR target='lifted_tensor_{i}'" for i in range(5)
     )
-    value = onx.graph.value_info.add()
-    value.CopyFrom(onnx.helper.make_tensor_value_info("lifted_tensor_0", onnx.TensorProto.FLOAT, W.shape))
-    value.metadata_props.add(key="pkg.torch.export.graph_signature.InputSpec.kind", value="CONSTANT_TENSOR")
+    for name in weights.keys() - dict(folded):
+        value = onx.graph.value_info.add()
+        value.CopyFrom(onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, weights[name].shape))
+        value.metadata_props.add(key="pkg.torch.export.graph_signature.InputSpec.kind", value="CONSTANT_TENSOR")
     return onx
 
 
-def test_the_weights_of_a_keras_model_that_dynamo_wrote_as_constants_have_a_remedy():
-    onx = of_keras('Y = MatMul(X, "lifted_tensor_0")', lifted_tensor_0=W)
-    with pytest.raises(WeightError, match=r"Keras model. Set weights_to_train='lifted_tensor_\*', or a list"):
-        fitted(onx)
-
-
-def test_what_the_optimizer_computed_from_constants_of_a_keras_model_is_warned_of():
-    """A pattern of the names of the constants leaves it out."""
-    nodes, folded = 'H = MatMul(X, "lifted_tensor_0") Y = Add(H, view)', {"view": ["lifted_tensor_1", "val_0"]}
-    onx = of_keras(nodes, folded, lifted_tensor_0=W, view=np.ones((1, W.shape[1])))
-    with pytest.raises(WeightError, match=r"Keras model. It computed view from some: use optimize=False to keep them"):
-        fitted(onx)
-    with pytest.warns(UserWarning, match=r"computed view from weights that it wrote as constants, .*optimize=False"):
-        assert list(fitted(onx, weights_to_train="lifted_tensor_*").weights_) == ["lifted_tensor_0"]
+def test_the_weights_of_a_keras_model_that_dynamo_wrote_as_constants_are_trained():
+    """Statistics are not, and a product of gamma and a statistic is warned of; a reshaped intercept is trained as it is."""
+    nodes = """e = Constant<value_float = 0.001>() H = MatMul(X, "lifted_tensor_0") Z = Add(H, view) C = Sub(Z, "lifted_tensor_1")
+        V = Add("lifted_tensor_2", e) S = Sqrt(V) D = Div(C, S) Y = Mul(D, mul)"""
+    ones = np.ones(W.shape[1])
+    folded = {"view": ["lifted_tensor_3", "val_0"], "mul": ["lifted_tensor_4", "rsqrt"]}
+    onx = of_keras(
+        nodes, folded, lifted_tensor_0=W, lifted_tensor_1=ones, lifted_tensor_2=ones, view=ones[None], mul=2 * ones
+    )
+    with pytest.warns(UserWarning, match="PyTorch's exporter") as said:
+        assert set(fitted(onx).weights_) == {"lifted_tensor_0", "view", "mul"}
+    assert [str(w.message).partition(" as constants. ")[2][:50] or str(w.message)[:40] for w in said] == [
+        "PyTorch's exporter precomputed mul, for ",
+        "lifted_tensor_1, lifted_tensor_2 have the place of",
+    ]
 
 
 def test_a_file_with_a_list_of_tensors_has_a_remedy():

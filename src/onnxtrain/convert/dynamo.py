@@ -36,6 +36,9 @@ from onnxtrain.convert.tied_weights import folded_from
 #: The metadata key of the role of an initializer.
 KIND = "pkg.torch.export.graph_signature.InputSpec.kind"
 
+#: The name that torch.export gives to a tensor that belongs to no module.
+_LIFTED = "lifted_tensor_"
+
 #: The metadata key of the list of all values of the module, including folded ones, and the patterns of its lines.
 _SIGNATURE = "pkg.torch.export.ExportedProgram.graph_signature"
 _HELD = re.compile(r"^(\S+): (PARAMETER|BUFFER|CONSTANT_TENSOR) target='(.+?)'", re.MULTILINE)
@@ -116,6 +119,16 @@ def held_by_module(onx: onnx.ModelProto) -> dict[str, tuple[str, str]]:
     return {name: (placeholder, kind) for placeholder, kind, name in _HELD.findall(_signature(onx))}
 
 
+def constants_of_keras(onx: onnx.ModelProto) -> set[str]:
+    """Return the parameters and statistics of a Keras model, which dynamo calls constants.
+
+    No initializer of such a file is a parameter.
+    """
+    kinds = {p.value for v in onx.graph.value_info for p in v.metadata_props if p.key == KIND}
+    held = held_by_module(onx) if "PARAMETER" not in kinds else {}
+    return {name for name, (_, kind) in held.items() if kind == "CONSTANT_TENSOR" and name.startswith(_LIFTED)}
+
+
 def _signature(onx: onnx.ModelProto) -> str:
     return next((p.value for p in onx.graph.metadata_props if p.key == _SIGNATURE), "")
 
@@ -125,6 +138,7 @@ class Module:
 
     def __init__(self, onx: onnx.ModelProto):
         self.held = held_by_module(onx)
+        self.constants = constants_of_keras(onx)
         self.initializers = (
             {i.name: i for i in onx.graph.initializer if i.data_type in graph.FLOATS} if self.held else {}
         )

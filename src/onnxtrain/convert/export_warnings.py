@@ -76,10 +76,14 @@ def remarks(onx: onnx.ModelProto, trained: Collection[str], others: Collection[s
     if onx.producer_name != "pytorch":
         return []
     module = Module(onx)
-    return [*_on_dynamo(onx, module, trained), *_on_script(onx, module, trained, others), *_on_adapters(onx, trained)]
+    return [
+        *_on_dynamo(onx, module, trained, others),
+        *_on_script(onx, module, trained, others),
+        *_on_adapters(onx, trained),
+    ]
 
 
-def _on_dynamo(onx: onnx.ModelProto, module: Module, trained: Collection[str]) -> list[str]:
+def _on_dynamo(onx: onnx.ModelProto, module: Module, trained: Collection[str], others: Collection[str]) -> list[str]:
     """Return the warnings for a file of torch.onnx.export(dynamo=True), from its records of the module."""
     found = []
     taken = taken_by_nodes(module)
@@ -104,11 +108,11 @@ def _on_dynamo(onx: onnx.ModelProto, module: Module, trained: Collection[str]) -
             "trained, not the parameters behind them. Use torch.onnx.export(..., dynamo=True, optimize=False) to keep "
             "the parameters."
         )
-    if not trained and (made := _computed_from_constants(module)):
+    if statistics := [x for x in _constants(module, others) if x not in trained]:
         found.append(
-            f"PyTorch's exporter computed {_some(made)} from weights that it wrote as constants, as those of a Keras "
-            "model, but PyTorch trains these weights. Use torch.onnx.export(..., dynamo=True, optimize=False) to keep "
-            "them, and weights_to_train='lifted_tensor_*' to train them."
+            f"PyTorch's exporter wrote the parameters of this Keras model as constants. {_some(statistics)} have the "
+            "place of statistics and are not trained. If Keras trains them, list all weights to train in "
+            "weights_to_train."
         )
     if frozen := [x for x in _frozen(onx, module, taken) if x in trained and x not in computed]:
         found.append(
@@ -118,6 +122,12 @@ def _on_dynamo(onx: onnx.ModelProto, module: Module, trained: Collection[str]) -
             f"weights_to_train={[f'-{name}' for name in frozen]}."
         )
     return found
+
+
+def _constants(module: Module, names: Collection[str]) -> list[str]:
+    """Return the arrays that are constants of a Keras model, or were computed from them."""
+    arrays = [x for x in names if x in module.initializers and module.initializers[x].dims]
+    return [x for x in arrays if not module.constants.isdisjoint(module.origins(x))]
 
 
 def _frozen(onx: onnx.ModelProto, module: Module, taken: Sequence[Taken]) -> list[str]:
@@ -535,7 +545,7 @@ def _computed_in_advance(module: Module, spread: Container[str]) -> list[str]:
 
     Of a value that is computed from the rows, only the shape can be constant, as in the Reshape of nn.Bilinear.
     """
-    parameters = {name for name, (_, kind) in module.held.items() if kind == "PARAMETER"}
+    parameters = {name for name, (_, kind) in module.held.items() if kind == "PARAMETER"} | module.constants
     others = module.held.keys() | module.made
     once = _factors_of_one(module)
     return [
@@ -555,13 +565,6 @@ def _computed_in_advance(module: Module, spread: Container[str]) -> list[str]:
         )
         and not _adds_constants(name, sources, parameters)
     ]
-
-
-def _computed_from_constants(module: Module) -> list[str]:
-    """Return the arrays that the exporter computed from constants of the module."""
-    constants = {name for name, (_, kind) in module.held.items() if kind == "CONSTANT_TENSOR"}
-    arrays = [name for name in module.folded if name in module.initializers and module.initializers[name].dims]
-    return [name for name in arrays if not constants.isdisjoint(module.folded[name])]
 
 
 def _factors_of_one(module: Module) -> set[str]:

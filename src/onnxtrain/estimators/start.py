@@ -493,11 +493,10 @@ def _initial_weights(estimator: OrtGradientEstimator, source: Source) -> tuple[S
         return replace(source, model=model), weights
     if wanted == "head":
         wanted = head_weights(model.graph(), model.scores or model.output)
-    weights = source.initial_weights(choose_weights(model, wanted, converted=source.original is None))
-    if wanted is None or not model.default:  # a model whose weights must be named
+    if wanted is None:
         for remark in source.remarks:
             warn(remark)
-    return source, weights
+    return source, source.initial_weights(choose_weights(model, wanted, converted=source.original is None))
 
 
 def _report(source: Source, *, of_rows: bool) -> None:

@@ -19,7 +19,7 @@ import onnx_ir as ir
 
 from onnxtrain import graph
 from onnxtrain.autodiff import sources
-from onnxtrain.convert.dynamo import KIND, held_by_module
+from onnxtrain.convert.dynamo import KIND, constants_of_keras, held_by_module
 from onnxtrain.convert.fixed_values import (
     are_0_and_1,
     are_0_or_far,
@@ -58,6 +58,9 @@ _BUFFERS = (
 #: Operands that no module learns: the values on and off of OneHot, what fills a padding, windows of Fourier transforms,
 #: the cosines and sines of positions.
 _SETTINGS = {("OneHot", 2), ("Pad", 2), ("STFT", 2), ("RotaryEmbedding", 1), ("RotaryEmbedding", 2)}
+
+#: Operands of which only the shape or the type counts.
+_FORM = {("CastLike", 1), ("Shape", 0), ("Size", 0)}
 
 #: Operands that are zeros unless they are learned: initial states, and what values are scattered into.
 _STARTS = {("GRU", 5), ("LSTM", 5), ("LSTM", 6), ("RNN", 5), ("ScatterElements", 0), ("ScatterND", 0)}
@@ -125,6 +128,8 @@ def roles_by_exporter(onx: onnx.ModelProto) -> dict[str, Role]:
         fixed = {i.name for i in onx.graph.initializer if i.name in scales and _has_fixed_values(graph.array_of(i))}
         learned = dict.fromkeys((*scalars, *(x for x in scales if x not in fixed)), Role.PARAMETER)
         return dict.fromkeys(made_by_code(onx), Role.BUFFER) | learned
+    if constants_of_keras(onx):  # their use distinguishes parameters and statistics
+        return dict.fromkeys(made_by_code(onx), Role.BUFFER)
     computed = dict.fromkeys(folded_from(onx), Role.PARAMETER) if held_by_module(onx) else {}
     found = {name: _of_kind(kind) for name, kind in kinds.items()}
     return computed | found | dict.fromkeys(made_by_code(onx), Role.BUFFER)
@@ -156,6 +161,7 @@ def made_by_code(onx: onnx.ModelProto) -> set[str]:
         return set()
     held = held_by_module(onx)
     parameters = {name for name, (_, kind) in held.items() if _of_kind(kind) is Role.PARAMETER}
+    parameters.update(constants_of_keras(onx))
     folded = (name for name, sources in folded_from(onx).items() if held and parameters.isdisjoint(sources))
     nodes = graph.nodes_in(onx.graph.node)
     constants = (node.output[0] for node in nodes if node.op_type == "Constant" and not _has_integers(node))
@@ -304,7 +310,9 @@ def _uses(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
     values = graph.carried(value, _CARRIERS)
     carried = set(values)
     for v in values:
-        yield from ((node, position) for node, position in v.uses() if node.outputs[0] not in carried)
+        for node, position in v.uses():
+            if node.outputs[0] not in carried and (node.op_type, position) not in _FORM:
+                yield node, position
 
 
 # scalars ---------------------------------------------------------------------

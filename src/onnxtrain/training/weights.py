@@ -43,22 +43,11 @@ def choose_weights(model: TrainableModel, wanted: str | Sequence[str] | None, *,
     return tuple(names)
 
 
-#: The name that torch.export gives to a tensor that belongs to no module.
-_LIFTED = "lifted_tensor_"
-
-
 def _none_left(model: TrainableModel, wanted: object) -> str:
     """Return why no weight is left to train, and the remedy."""
     some = [*model.weights][:10]
     if some and wanted is not None:
         return f"weights_to_train={wanted!r:.80} selects none of {', '.join(some)}. Name some of them."
-    computed = [name for name in model.weights if not name.startswith(_LIFTED)]
-    if len(computed) < len(model.weights):
-        keep = f"It computed {', '.join(computed[:4])} from some: use optimize=False to keep them. " if computed else ""
-        return (
-            f"torch.onnx.export(..., dynamo=True) wrote all weights as constants, as those of a Keras model. {keep}Set "
-            f"weights_to_train='{_LIFTED}*', or a list that leaves out those that are not trained, such as statistics."
-        )
     operators = {node.op_type for node in model.graph().graph.node}
     quantized = operators & {"DequantizeLinear", "MatMulInteger", "ConvInteger", "MatMulNBits"}
     kept = (
