@@ -1344,11 +1344,11 @@ def test_a_faulty_file_has_a_remedy_when_its_output_is_looked_at(monkeypatch):
         OrtGradientClassifier(network("A = MatMul(X, W) Y = Relu(A)", W=W)).fit(X, np.arange(20) % 3)
 
 
-def of_keras(nodes, folded=(), **weights):
+def of_keras(nodes, n_constants, folded, operations=(), **weights):
     """Return the network of a Keras model, whose weights torch.onnx.export(dynamo=True) writes as constants."""
-    onx = of_dynamo(nodes, "", {}, folded, **weights)
+    onx = of_dynamo(nodes, "", dict(operations), folded, **weights)
     onx.graph.metadata_props[0].value += "\n".join(
-        f"c_{i}: CONSTANT_TENSOR target='lifted_tensor_{i}'" for i in range(5)
+        f"c_{i}: CONSTANT_TENSOR target='lifted_tensor_{i}'" for i in range(n_constants)
     )
     for name in weights.keys() - dict(folded):
         value = onx.graph.value_info.add()
@@ -1364,7 +1364,7 @@ def test_the_weights_of_a_keras_model_that_dynamo_wrote_as_constants_are_trained
     ones = np.ones(W.shape[1])
     folded = {"view": ["lifted_tensor_3", "val_0"], "mul": ["lifted_tensor_4", "rsqrt"]}
     onx = of_keras(
-        nodes, folded, lifted_tensor_0=W, lifted_tensor_1=ones, lifted_tensor_2=ones, view=ones[None], mul=2 * ones
+        nodes, 5, folded, lifted_tensor_0=W, lifted_tensor_1=ones, lifted_tensor_2=ones, view=ones[None], mul=2 * ones
     )
     with pytest.warns(UserWarning, match="PyTorch's exporter") as said:
         assert set(fitted(onx).weights_) == {"lifted_tensor_0", "view", "mul"}
@@ -1372,6 +1372,16 @@ def test_the_weights_of_a_keras_model_that_dynamo_wrote_as_constants_are_trained
         "PyTorch's exporter precomputed mul, for ",
         "lifted_tensor_1, lifted_tensor_2 have the place of",
     ]
+
+
+def test_reshaped_intercepts_of_a_keras_model_that_start_equal_are_trained_separately():
+    nodes = """A = MatMul(X, "lifted_tensor_0") B = Add(A, view) H = Relu(B) D = MatMul(H, "lifted_tensor_2")
+        Y = Add(D, view)"""
+    operations = {"B": ("", "add.Tensor(args = (%A, %view))"), "Y": ("", "add.Tensor(args = (%D, %view_1))")}
+    square = np.eye(W.shape[1]) + 0.1
+    weights = dict(lifted_tensor_0=W, view=np.zeros((1, W.shape[1])), lifted_tensor_2=square)
+    onx = of_keras(nodes, 4, {"view": ["lifted_tensor_1"]}, operations, **weights)
+    assert set(fitted(onx).weights_) == {"lifted_tensor_0", "view", "lifted_tensor_2", "lifted_tensor_3"}
 
 
 def test_a_file_with_a_list_of_tensors_has_a_remedy():

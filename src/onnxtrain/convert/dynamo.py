@@ -122,11 +122,13 @@ def held_by_module(onx: onnx.ModelProto) -> dict[str, tuple[str, str]]:
 def constants_of_keras(onx: onnx.ModelProto) -> set[str]:
     """Return the parameters and statistics of a Keras model, which dynamo calls constants.
 
-    No initializer of such a file is a parameter.
+    No other initializer of such a file is a parameter.
     """
-    kinds = {p.value for v in onx.graph.value_info for p in v.metadata_props if p.key == KIND}
-    held = held_by_module(onx) if "PARAMETER" not in kinds else {}
-    return {name for name, (_, kind) in held.items() if kind == "CONSTANT_TENSOR" and name.startswith(_LIFTED)}
+    others = (v for v in onx.graph.value_info if not v.name.startswith(_LIFTED))
+    if any((p.key, p.value) == (KIND, "PARAMETER") for v in others for p in v.metadata_props):
+        return set()
+    held = held_by_module(onx).items()
+    return {name for name, (_, kind) in held if kind == "CONSTANT_TENSOR" and name.startswith(_LIFTED)}
 
 
 def _signature(onx: onnx.ModelProto) -> str:
@@ -137,8 +139,10 @@ class Module:
     """A PyTorch module, as far as a file of the dynamo exporter describes it."""
 
     def __init__(self, onx: onnx.ModelProto):
-        self.held = held_by_module(onx)
         self.constants = constants_of_keras(onx)
+        self.held = held_by_module(onx)
+        if self.constants:
+            self.held = {x: (name, "PARAMETER") for x, (name, _) in self.held.items() if x in self.constants}
         self.initializers = (
             {i.name: i for i in onx.graph.initializer if i.data_type in graph.FLOATS} if self.held else {}
         )

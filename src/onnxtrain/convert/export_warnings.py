@@ -545,7 +545,7 @@ def _computed_in_advance(module: Module, spread: Container[str]) -> list[str]:
 
     Of a value that is computed from the rows, only the shape can be constant, as in the Reshape of nn.Bilinear.
     """
-    parameters = {name for name, (_, kind) in module.held.items() if kind == "PARAMETER"} | module.constants
+    parameters = {name for name, (_, kind) in module.held.items() if kind == "PARAMETER"}
     others = module.held.keys() | module.made
     once = _factors_of_one(module)
     return [
