@@ -18,7 +18,7 @@ from onnxtrain.cache import table
 from onnxtrain.dialects import for_call
 from onnxtrain.errors import ArgumentTypeError, OnnxTrainError, ParameterError
 from onnxtrain.registry import did_you_mean
-from onnxtrain.synonyms import OF_FUNCTIONS, OURS, REMEDY_OF, SYNONYMS, advice, key_of, synonym
+from onnxtrain.synonyms import OF_FUNCTIONS, OURS, REMEDIES, REMEDY_OF, SYNONYMS, advice, key_of, synonym
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -48,6 +48,8 @@ class NamesItsParameters:
         """Check the names of the arguments; ``__init__`` stores them."""
         signature = _signature(cls)
         if unknown := signature.unknown(kwargs):
+            if unknown == "alpha" and kwargs.get("loss") == "quantile":  # as in GradientBoostingRegressor
+                raise ArgumentTypeError(f"{cls.__name__} has no parameter 'alpha'. {REMEDIES['quantile']}")
             model = args[0] if args else kwargs.get("estimator")
             raise ArgumentTypeError(_unknown_parameter(cls, unknown, signature.names) + _of_model(model, unknown))
         if len(args) > signature.n_positional:
@@ -203,9 +205,10 @@ def _unknown_parameter(cls: type, name: str, known: Iterable[str], owner: object
     near = difflib.get_close_matches(name, of_model, n=1, cutoff=0.8) or [
         n for n in of_model if name.endswith(f"__{n}")
     ]
-    if "__" in name and near:
-        return f"{said}Did you mean 'estimator__{max(near, key=len)}'?"
     outer, _, last = name.partition("__")
+    if "__" in name and near and outer != cls.__name__.lower():  # the name of the step of a pipeline
+        either = f"{last!r} or " if last in known else ""
+        return f"{said}Did you mean {either}'estimator__{max(near, key=len)}'?"
     ours = OURS.get(key_of(outer), outer)
     value: Any = getattr(owner, ours, None)
     if hasattr(value, "get_params") and not isinstance(value, type) and last in value.get_params():
@@ -225,10 +228,11 @@ def _check_inner(outer: str, name: str, value: Any, ours: Iterable[str]) -> None
     if parent in known and not hasattr(known[parent], "set_params"):
         raise ParameterError(f"{outer}__{parent} is {known[parent]!r:.80}. Set it to an estimator first.")
     if name not in known:
-        ends = [each for each in known if each.endswith(f"__{name.rpartition('__')[2]}")]
+        last = name.rpartition("__")[2]
+        ends = [each for each in known if each.rpartition("__")[2] == last]
         near = difflib.get_close_matches(name, ends or known, n=1, cutoff=0.0 if ends else 0.6)
         hint = f"Did you mean '{outer}__{near[0]}'?" if near else f"See {outer}.get_params()."
-        if (last := name.rpartition("__")[2]) in ours:
+        if last in ours:
             hint = f"{last!r} is a parameter of the estimator around it: set {last!r} without a prefix."
         raise ParameterError(f"{outer}, a {type(value).__name__}, has no parameter {name!r}. {hint}")
 

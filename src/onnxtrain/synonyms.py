@@ -76,6 +76,7 @@ REMEDIES = {
     "delta": "Pass parameters of the loss as loss_params: loss='huber', loss_params={'delta': 1.0}.",
     "gamma": "Pass parameters of the loss as loss_params: loss='focal', loss_params={'gamma': 2.0}.",
     "quantile": "Pass parameters of the loss as loss_params: loss='quantile', loss_params={'q': 0.9}.",
+    "power": "Pass parameters of the loss as loss_params: loss='tweedie', loss_params={'power': 1.5}.",
     "lora_dropout": "LoRA has rank, alpha, weights, besides and merge; there is no dropout during training.",
     "save_strategy": "Write checkpoints: fit(X, y, checkpoint=path, every=...).",
     "label_smoothing": "Pass parameters of the loss as loss_params: loss_params={'label_smoothing': 0.1}.",
@@ -128,6 +129,8 @@ _SAME_REMEDY = {
     "metrics": "metric scoring scorer eval_metric compute_metrics metric_for_best_model",
     "nesterovs_momentum": "nesterov",
     "monitor": "greater_is_better mode restore_best restore_best_weights save_best_only",
+    "power": "tweedie_variance_power variance_power",
+    "quantile": "q quantile_alpha quantiles tau",
     "num_classes": "class_names classes id2label label2id labels n_classes n_labels n_outputs num_labels",
     "opset": "target_opset opset_version opset_import",
     "return_std": "return_cov",
@@ -193,7 +196,7 @@ def advice(name: str, known: Iterable[str]) -> str:
         return remedy
     if "__" in key:  # skorch's parameters of its components, such as optimizer__lr
         outer, _, inner = key.partition("__")
-        if OURS.get(outer) == "estimator" and "estimator" in names:
+        if OURS.get(outer) == "estimator" and "estimator" in names and inner not in names:
             return "Pass a model that has its layers: estimator=model."
         part = next((part for part in (inner, outer) if part in names or part in REMEDY_OF or part in OURS), None)
         return advice(part, names) if part else ""
@@ -242,8 +245,11 @@ def renamed_options(foreign: object, known: Iterable[str]) -> dict[str, float]:
 
 
 def several(name: str, value: object) -> str:
-    """Return the end of a message about a list given for a parameter: only a search takes several values."""
-    return f" To try several values, use GridSearchCV(model, {{{name!r}: [...]}})." if isinstance(value, list) else ""
+    """Return the end of a message about values or a distribution for a parameter: only a search takes them."""
+    if hasattr(value, "rvs"):  # of scipy.stats
+        return f" To draw values from a distribution, use RandomizedSearchCV(model, {{{name!r}: distribution}})."
+    some = isinstance(value, (list, tuple, range)) or (not isinstance(value, type) and getattr(value, "ndim", 0) > 0)
+    return f" To try several values, use GridSearchCV(model, {{{name!r}: [...]}})." if some else ""
 
 
 def key_of(name: str) -> str:

@@ -1003,7 +1003,7 @@ MORE_CALLS = [
     (
         lambda _: R(init="he_normal").fit(X, y),
         ParameterError,
-        "Got 'he_normal' instead. Initializations of Keras and PyTorch",
+        "Got 'he_normal' instead. 'estimator' starts from the weights of estimator=, 'random' from Glorot uniform ones",
     ),
     (
         lambda _: R(max_iter=None).fit(X, y),
@@ -1029,7 +1029,7 @@ MORE_CALLS = [
     ),
     (lambda _: R(learning_rate="plateau").fit(X, y), OptimizerError, "Did you mean 'adaptive'?"),
     (lambda _: R(learning_rate="ReduceLROnPlateau").fit(X, y), OptimizerError, "Did you mean 'adaptive'?"),
-    (lambda _: R(learning_rate="ExponentialDecay").fit(X, y), OptimizerError, "Did you mean 'invscaling'?"),
+    (lambda _: R(learning_rate="InverseTimeDecay").fit(X, y), OptimizerError, "Did you mean 'invscaling'?"),
     (lambda _: R(learning_rate=Adam()).fit(X, y), OptimizerError, "is an optimizer. Pass it as solver=."),
     (
         lambda _: R(solver=Cosine(0.1)).fit(X, y),
@@ -1964,10 +1964,10 @@ FURTHER_CALLS = [
         "It is called 'log_cosh' here and is for numbers, with",
     ),
     (
-        lambda _: R(loss="mape").fit(X, y),
+        lambda _: R(loss="zzz").fit(X, y),
         LossError,
         "For a loss of your own, pass a function of op, y and the prediction, or first import the module that registers "
-        "it with @onnxtrain.loss('mape').",
+        "it with @onnxtrain.loss('zzz').",
     ),
     (
         lambda _: R().fit(X, y, (X, y)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any
 
@@ -169,9 +170,22 @@ def _check_parameter(caller: str, name: str, value: object, constraints: dict[st
     except InvalidParameterError as e:
         words = [option for one in constraints[name] if isinstance(one, StrOptions) for option in one.options]
         near = did_you_mean(value, words).partition(" Known")[0] if isinstance(value, str) and words else ""
-        for_search = "" if example is None or name in _SINGLE else several(name, value).strip()
+        key = f"weights_to_train__{name}" if caller == "LoRA" else name
+        for_search = several(key, value).strip() if _are_allowed(name, value, constraints) else ""
         hint = near if near.startswith("Did") else for_search or _unquoted(name, value) or _INSTEAD.get(name, "")
         raise ParameterError(f"{e} {hint}".rstrip()) from e
+
+
+def _are_allowed(name: str, values: Any, constraints: dict[str, list[Any]]) -> bool:
+    """Whether a search could vary a parameter over values or a distribution."""
+    if name in _SINGLE or isinstance(values, (str, type)) or not (hasattr(values, "rvs") or np.iterable(values)):
+        return False
+    try:
+        for value in [] if hasattr(values, "rvs") else islice(values, 100):
+            validate_parameter_constraints(constraints, {name: value}, caller_name="")
+    except InvalidParameterError:
+        return False
+    return True
 
 
 def _unquoted(name: str, value: object) -> str:
@@ -210,7 +224,7 @@ def is_set(estimator: Estimator, name: str) -> bool:
 
 
 #: Parameters that a search has no reason to vary.
-_SINGLE = frozenset({"ignore_index", "output"})
+_SINGLE = frozenset({"features", "ignore_index", "output"})
 
 #: A number of each type of constraint, for which scikit-learn accepts True and False.
 _NUMBERS = {Real: 0.01, Integral: 1, "random_state": 0}
@@ -237,7 +251,7 @@ _INSTEAD = {
     "features": "Pass the name of a value of the ONNX model, or None.",
     "ignore_index": "Pass the label that is not counted, such as -100, or None. Of several, make one in y.",
     "inputs": "Pass a mapping from input names to values that are the same for all rows: inputs={'rate': 16000}.",
-    "init": "Initializations of Keras and PyTorch are not available; 'random' is Glorot uniform, with intercepts zero.",
+    "init": "'estimator' starts from the weights of estimator=, 'random' from Glorot uniform ones and zero intercepts.",
     "l1": "0 is no penalty; penalty={'coef': {'l1': 0.1}} penalizes a single weight.",
     "l2": "0 is no penalty; penalty={'coef': 0.1} penalizes a single weight.",
     "merge": "Pass True or False.",

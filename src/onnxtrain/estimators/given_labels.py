@@ -7,13 +7,13 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse
-from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from onnxtrain.errors import DataError, warn
 from onnxtrain.estimators.protocols import ArrayLike
 from onnxtrain.estimators.remedies import as_data_error
 from onnxtrain.estimators.reports import is_part_of_more
+from onnxtrain.estimators.validation import one_column
 from onnxtrain.registry import did_you_mean
 
 #: The labels of more classes are not compared.
@@ -115,7 +115,7 @@ def check_classes(y: np.ndarray) -> np.ndarray:
         raise DataError(f"Labels must be all numbers or all strings, got {', '.join(types)}.{gaps}") from e
     if n_columns(y) > 1:
         return _check_indicator(y)
-    return column_or_1d(y.toarray() if hasattr(y, "toarray") else y, warn=True)
+    return one_column(y.toarray() if hasattr(y, "toarray") else y)
 
 
 def n_columns(y: ArrayLike) -> int:

@@ -120,8 +120,8 @@ class Labels(Targets):
             rows = _with_zeros(rows, missing)
         if len(np.unique(rows.y)) < 2:
             raise DataError(
-                f"y has only one class, {rows.y[:1].tolist()[0]!r}, but an unfitted classifier needs two. With "
-                "partial_fit, pass all present and future classes as classes=."
+                f"y has only one class, {rows.y[:1].tolist()[0]!r}, but an unfitted classifier needs two. Pass "
+                "rows of both; with partial_fit, all present and future classes as classes=."
             )
         return rows
 

@@ -218,8 +218,10 @@ _REMEDIES = {
         ("Negative values in data", "X must be non-negative"),
         " Scale the columns before this step by MinMaxScaler(clip=True), which maps values below those of fit to 0.",
     ),
-    "of the loss 'HalfPoissonLoss'": " y must be 0 or more, and not 0 in all rows; LinearRegression takes any.",
-    "of the loss 'HalfGammaLoss'": " y must be greater than 0; LinearRegression takes any values.",
+    "of the loss 'HalfPoissonLoss'": " y must be 0 or more, and not 0 in all rows: do not standardize it. "
+    "For other targets, use LinearRegression with loss='squared_error'.",
+    "of the loss 'HalfGammaLoss'": " y must be greater than 0. For other targets, use LinearRegression with "
+    "loss='squared_error'.",
     "of the loss 'HalfTweedieLoss'": " y must be greater than 0, or 0 and more for a power below 2.",
     "Sample weights must be 1D": " Pass one weight per row of X.",
     "(numpy.record,": ". Convert records to columns: pandas.DataFrame(X).",

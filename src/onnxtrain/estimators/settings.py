@@ -172,8 +172,24 @@ def _check_loss(loss: Any, loss_params: Mapping[str, Any] | None, *, classifies:
         )
 
 
+#: Losses of other libraries that are one of ours with other targets or weights, by their names without underscores.
+_IN_OTHER_TERMS = {
+    **dict.fromkeys(
+        ("msle", "rmsle", "squaredlogerror", "meansquaredlogerror", "meansquaredlogarithmicerror"),
+        "It is the squared error of log(1 + y): TransformedTargetRegressor(OrtGradientRegressor(model), "
+        "func=numpy.log1p, inverse_func=numpy.expm1).",
+    ),
+    **dict.fromkeys(
+        ("mape", "meanabsolutepercentageerror"),
+        "It is the absolute error, weighted: loss='absolute_error' and fit(X, y, sample_weight=1 / numpy.abs(y)).",
+    ),
+}
+
+
 def _unknown_loss(loss: str, *, classifies: bool) -> str:
     """Return the message for an unknown loss name, which proposes the nearest loss and lists those of the same task."""
+    if remedy := _IN_OTHER_TERMS.get("".join(filter(str.isalnum, loss.casefold()))):
+        return f"Unknown loss {loss!r}. {remedy}"
     names = sorted(name for name, known in LOSSES.items() if known.classifies == classifies)
     hint = did_you_mean(loss, LOSSES, SYNONYMS).partition("Known")[0]
     near = hint.removeprefix("Did you mean ").removesuffix("? ")

@@ -12,14 +12,13 @@ import numpy as np
 import onnx
 import scipy.sparse
 from sklearn.base import is_outlier_detector
-from sklearn.utils import column_or_1d
 
 from onnxtrain import graph
 from onnxtrain.convert.head import head_features
 from onnxtrain.convert.learned import predictor_of
 from onnxtrain.errors import DataError, ModelError, ParameterError
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, OnnxModel, is_onnx
-from onnxtrain.estimators.validation import check_domain, check_size, check_target, warn_of_lost_targets
+from onnxtrain.estimators.validation import check_domain, check_size, check_target, one_column, warn_of_lost_targets
 from onnxtrain.losses.link import OF_CLASSES
 from onnxtrain.losses.outputs import choose_output
 from onnxtrain.training.model import TrainableModel
@@ -139,7 +138,7 @@ class Values(Targets):
     def check(self, y: Any) -> np.ndarray:
         """Return targets with as many axes as the model accepts."""
         check_size(y, self.dtype)
-        return y if self.several else column_or_1d(y, warn=True)
+        return y if self.several else one_column(y)
 
     def n_outputs(self, y: np.ndarray) -> int:
         """Return the number of columns."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -71,7 +72,8 @@ class _ShownWeights(Named):
         array = self[name]
         if np.shape(values) != array.shape:
             raise DataError(
-                f"The weight {name!r} has the shape {array.shape}, got an array of shape {np.shape(values)}."
+                f"The weight {name!r} has the shape {array.shape}, got an array of shape {np.shape(values)}. "
+                f"Assign {_reshaped(np.shape(values), array.shape)}."
             )
         array[...] = values
 
@@ -91,6 +93,13 @@ class _ShownWeights(Named):
     def __reduce__(self) -> tuple[Any, ...]:
         """Return a constructor for copies and pickles, which would otherwise assign to missing names."""
         return type(self), (dict(self),)
+
+
+def _reshaped(given: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+    """Return the code that brings values of one shape, such as that of coef_, to another shape."""
+    if given == wanted[::-1]:
+        return "values.T"
+    return f"numpy.reshape(values, {wanted})" if math.prod(given) == math.prod(wanted) else "an array of its shape"
 
 
 @dataclass(frozen=True, eq=False)

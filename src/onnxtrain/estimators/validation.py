@@ -11,6 +11,8 @@ from numbers import Real
 from typing import Any, TypeGuard
 
 import numpy as np
+from sklearn.exceptions import DataConversionWarning
+from sklearn.utils import column_or_1d
 from sklearn.utils.validation import assert_all_finite, check_array, validate_data
 from sklearn.utils.validation import check_X_y as check_arrays
 
@@ -491,6 +493,17 @@ def check_size(y: np.ndarray, dtype: str) -> None:
             f"y contains numbers that are too large for {dtype}. Divide y by a constant and multiply the predictions "
             "by it, or set dtype='float64'."
         )
+
+
+def one_column(y: Any) -> np.ndarray:
+    """Return targets of shape (n,), those of shape (n, 1) with a warning, whose code also works for a frame."""
+    column = column_or_1d(y)
+    if np.ndim(y) > 1:
+        warn(
+            "A column-vector y was passed when a 1d array was expected. Pass numpy.ravel(y).",
+            DataConversionWarning,
+        )
+    return column
 
 
 @as_data_error()

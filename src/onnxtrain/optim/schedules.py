@@ -81,7 +81,7 @@ SCHEDULES: Registry[type[Schedule]] = Registry(
         **dict.fromkeys(
             ("linear", "cosineannealing", "cosineannealinglr", "cosinewithrestarts", "cosinedecay"), "cosine"
         ),
-        **dict.fromkeys(("exponential", "exponentialdecay", "inversetimedecay", "polynomial"), "invscaling"),
+        **dict.fromkeys(("inversetimedecay", "polynomial"), "invscaling"),
         **dict.fromkeys(("1cycle", "cyclic", "triangular"), "onecycle"),
         "fixed": "constant",
     },
