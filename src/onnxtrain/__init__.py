@@ -94,9 +94,10 @@ _REMEDIES = {
     ),
     **dict.fromkeys(("ModelCheckpoint", "checkpoint"), "Pass a file to fit: fit(X, y, checkpoint=path)"),
     **dict.fromkeys(
-        ("GridSearchCV", "Pipeline", "cross_val_score", "make_pipeline", "train_test_split"),
-        "This is a name of scikit-learn",
+        ("GridSearchCV", "RandomizedSearchCV", "cross_val_score", "train_test_split"),
+        "Import it from sklearn.model_selection",
     ),
+    **dict.fromkeys(("Pipeline", "make_pipeline"), "Import it from sklearn.pipeline"),
     "ReduceLROnPlateau": "Set learning_rate='adaptive'",
     "datasets": "Use sklearn.datasets",
     "device": "Set device, a parameter of the estimators",

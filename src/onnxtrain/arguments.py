@@ -53,7 +53,7 @@ class NamesItsParameters:
             model = args[0] if args else kwargs.get("estimator")
             raise ArgumentTypeError(_unknown_parameter(cls, unknown, signature.names) + _of_model(model, unknown))
         if len(args) > signature.n_positional:
-            raise ArgumentTypeError(_too_many(cls, signature, len(args)))
+            raise ArgumentTypeError(_too_many(cls, signature, args))
         if twice := [name for name in signature.names[: len(args)] if name in kwargs]:
             raise ArgumentTypeError(f"{cls.__name__} got {twice[0]} twice, by position and by name. Leave one out.")
         return super().__new__(cls)
@@ -244,11 +244,13 @@ def _of_model(model: object, name: str) -> str:
     return f" It is a parameter of the model: {type(model).__name__}({name}=...)."
 
 
-def _too_many(cls: type[NamesItsParameters], signature: _Signature, n_given: int) -> str:
+def _too_many(cls: type[NamesItsParameters], signature: _Signature, args: Sequence[Any]) -> str:
     """Return the message for a constructor call with too many positional arguments."""
     n, others = signature.n_positional, signature.names[signature.n_positional :]
-    said = f"{cls.__name__} takes {n or 'no'} positional argument{'s' * (n != 1)}, got {n_given}"
-    if others:
+    said = f"{cls.__name__} takes {n or 'no'} positional argument{'s' * (n != 1)}, got {len(args)}"
+    if hasattr(cls, "fit") and hasattr(args[n], "shape"):
+        said += f". Pass rows and targets to fit: {cls.__name__}(model).fit(X, y)"
+    elif others:
         first = "..., " if n else ""
         said += f". Pass {'the others' if n else 'arguments'} by name: {cls.__name__}({first}{others[0]}=...)"
     return f"{said}. {cls._hint_by_name}".rstrip()
@@ -302,7 +304,9 @@ def lists_its_arguments(function: Callable[P, R]) -> Callable[P, R]:
                     hint = "To write the picture, use plot_graph(model).save(path). "
                 said = f"{name}: got an unexpected keyword argument {unknown[0]!r}. {hint}"
                 raise ArgumentTypeError(f"{said}{listed}") from None
-            remedy = f" Pass {by_name} by name." if by_name and "too many positional" in str(e) else ""
+            positional = ", ".join(name for name in names if name not in by_name.split(", "))
+            some = f"only {positional} by position, and " if positional else ""
+            remedy = f" Pass {some}{by_name} by name." if by_name and "too many positional" in str(e) else ""
             raise ArgumentTypeError(f"{name}: {e}. {listed}{remedy}") from None
         return function(*args, **kwargs)
 
@@ -321,6 +325,10 @@ def _twice(owner: object, method: str, signature: _Signature) -> str:
 
 #: How to find an argument that is missing, by method.
 _IF_MISSING = {"embed": " The error for an unknown name lists those of the results: embed(X, '?')."}
+
+
+#: What to do instead of passing several arguments to predict by position.
+_OF_PREDICTIONS = "Pass all rows as one array, [[5.1, 3.5]] for one row. Use score(X, y) to compare predictions with y."
 
 
 def _wrong_call(owner: object, method: str, signature: _Signature, n_given: int, kwargs: Iterable[str]) -> str:
@@ -342,7 +350,7 @@ def _wrong_call(owner: object, method: str, signature: _Signature, n_given: int,
     remedy = "Pass the others by name." if len(signature.names) > signature.n_positional else "It takes no others."
     if "X_val" in signature.names:
         remedy = "Pass the others by name, a validation set as X_val=..., y_val=..."
-    remedy = "Use score(X, y) to compare predictions with y." if method.startswith("predict") else remedy
+    remedy = _OF_PREDICTIONS if method.startswith("predict") else remedy
     return f"{name} takes only {positional} by position, got {n_given} arguments. {remedy}"
 
 

@@ -343,6 +343,15 @@ def check_path(path: object, name: str = "path", remedy: str = " Pass a name suc
         raise ArgumentTypeError(f"{name} must be a file path, got {path!r:.80}.{remedy}")
 
 
+def warn_of_pickle(path: str | os.PathLike[str], reader: str) -> None:
+    """Warn of an ONNX file with the name of a pickle; `reader` is the function that reads it."""
+    if os.fspath(path).endswith((".joblib", ".pickle", ".pkl")):
+        warn(
+            f"{os.fspath(path)!r} will be an ONNX file, which pickle and joblib cannot read. Read it with {reader}, "
+            "and give it a name that ends in .onnx."
+        )
+
+
 def unquoted(value: object) -> str:
     """Return the end of a message about a number, a bool or None that is given as a string; empty for other values."""
     if isinstance(value, str) and re.fullmatch(r"[-+]?\d*\.?\d+(e[-+]?\d+)?|True|False|None", value, re.IGNORECASE):

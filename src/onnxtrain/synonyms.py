@@ -110,6 +110,7 @@ REMEDIES = {
     "eta_min": "The last rate is a share of the first: onnxtrain.optim.Cosine(rate, final_ratio=eta_min / rate).",
     "return_std": "Training gives no standard deviation. Use model.predict(X, return_std=True) of the model itself, or "
     "train bounds with loss='quantile'.",
+    "y_true": "Pass the rows and their targets, score(X, y). A metric of sklearn.metrics compares y with predictions.",
     "drop_last": "The last batch of an epoch contains the remaining rows, and counts as that many.",
 }
 _SAME_REMEDY = {
@@ -147,6 +148,7 @@ _SAME_REMEDY = {
     "report_to": "logging_steps logging_strategy logging_dir eval_strategy evaluation_strategy eval_steps logger",
     "warmup": "warmup_steps num_warmup_steps warmup_ratio",
     "weight_decay": "decay wd",
+    "y_true": "y_pred",
 }
 
 OURS = {name: ours for ours, names in SYNONYMS.items() for name in names.split()}

@@ -1887,12 +1887,12 @@ FURTHER_CALLS = [
     (
         lambda r: WeightsDisplay.from_estimator(r, "coef"),
         ArgumentTypeError,
-        "WeightsDisplay.from_estimator: too many positional arguments. Its arguments are estimator, ax. Pass ax by name.",
+        "WeightsDisplay.from_estimator: too many positional arguments. Its arguments are estimator, ax. Pass only estim",
     ),
     (
         lambda r: LossCurveDisplay.from_estimator(r, "coef"),
         ArgumentTypeError,
-        "Its arguments are estimator, rate, ax. Pass rate, ax by name.",
+        "Its arguments are estimator, rate, ax. Pass only estimator by position, and rate, ax by name.",
     ),
     (
         lambda _: check_gradient(TWO_COLUMNS, X[:, :2]),
@@ -3547,7 +3547,7 @@ FIFTH_HOUR = [
     (
         lambda _: R(LinearSVR()).fit(PAIR, PAIR),
         DataError,
-        "got an array of shape (20, 2) instead. A column of it is y[:, 0]. For several targets, pass MultiOutputRegressor(",
+        "got an array of shape (20, 2) instead. A column of it is numpy.asarray(y)[:, 0]. For several targets, pass MultiO",
     ),
     (
         lambda _: R(WITH_TOWNS, max_iter=0).fit(WHOLE, RENT).predict(TABLE.assign(area=RENT + 0.5)[["town", "area"]]),

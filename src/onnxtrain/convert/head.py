@@ -132,7 +132,8 @@ def head_weights(onx: onnx.ModelProto, output: str) -> list[str]:
         There is no linear layer before the output.
     """
     model = graph.reload(onx)
-    layer = _last_layer(model, graph.find(_values(model), output, "value"))
+    remedy = "Name the weights to train; onnxtrain.trainable_weights(model) lists them"
+    layer = _last_layer(model, graph.find(_values(model), output, "value"), remedy)
     product = layer.product
     holders = [product.inputs[1], *product.inputs[2:3]]
     if layer.bias is not None:
@@ -161,17 +162,20 @@ def _is_scale(node: ir.Node, position: int) -> bool:
 # ------------------------------------------------------- the last layer
 
 
-def _last_layer(model: ir.Model, output: ir.Value) -> _Layer:
-    """Return the last linear layer among the ancestors of an output, if all paths from features lead through it."""
+def _last_layer(model: ir.Model, output: ir.Value, remedy: str = "") -> _Layer:
+    """Return the last linear layer among the ancestors of an output, if all paths from features lead through it.
+
+    The default remedy is that for a new layer.
+    """
     reached = graph.ancestors([output])
     nodes = [node for node in model.graph if any(y in reached for y in node.outputs)]
     layers = [layer for node in nodes if (layer := _as_layer(node)) is not None]
     if layers and not _goes_around(layers[-1].product.outputs[0], output):
         return layers[-1]
+    near = f"Set features to the name of the value that the new layer takes, such as {_near_values(model, nodes)}"
     raise ModelError(
         f"The output {graph.describe(output)} has no last linear layer (Gemm, MatMul, Conv) that all paths pass "
-        "through. Set features to the name of the value that the new layer takes, such as "
-        f"{_near_values(model, nodes)}."
+        f"through. {remedy or near}."
     )
 
 

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.attributes import NamesItsAttributes, NamesItsConstructors
 from onnxtrain.errors import ArgumentTypeError, DependencyError, ParameterError, printable
+from onnxtrain.estimators.inspection import History
 from onnxtrain.estimators.protocols import Estimator
 from onnxtrain.training.state import EpochInfo
 
@@ -70,6 +71,7 @@ def _trained(model: Any) -> Estimator:
             check_is_fitted(found)
         kept = getattr(model, "refit", True)
         remedy = "" if kept else " A search with refit=False keeps no fitted estimator. Set refit=True."
+        remedy = remedy or _instead_of(model)
         name = f"the class {found.__name__}" if isinstance(found, type) else type(found).__name__
         raise ArgumentTypeError(
             "Expected a fitted OrtGradientRegressor or OrtGradientClassifier, or a fitted pipeline or search that ends "
@@ -79,9 +81,21 @@ def _trained(model: Any) -> Estimator:
     return found
 
 
-#: What to use instead of methods of figures.
+def _instead_of(given: Any) -> str:
+    """Return the remedy for several estimators, or for a loss curve, in place of an estimator."""
+    if isinstance(given, (list, tuple)) and any(hasattr(type(one), "get_trained_onnx") for one in given):
+        return " Draw them one by one, with the same ax=."
+    if isinstance(given, (list, tuple, np.ndarray)):
+        return " Draw numbers with LossCurveDisplay(numbers).plot()."
+    if hasattr(given, "loss_curve_"):  # a network of scikit-learn
+        return " Draw its own curve with LossCurveDisplay(model.loss_curve_).plot()."
+    return " Pass the estimator itself." if isinstance(given, History) else ""
+
+
+#: What to use instead of methods of figures, and of attributes before plot.
 _OF_FIGURES = MappingProxyType(
     {
+        **dict.fromkeys(("ax_", "boxes_", "figure_", "lines_"), "Call plot() first."),
         "save": "Use figure_.savefig(path).",
         "savefig": "Use figure_.savefig(path).",
         "show": "Use matplotlib.pyplot.show(); a notebook shows the figure.",
@@ -223,8 +237,8 @@ class LossCurveDisplay(NamesItsAttributes, metaclass=NamesItsConstructors):
             return list(self.ax_.plot(epochs, curve, **kwargs))
         except AttributeError as e:
             raise ArgumentTypeError(
-                f"{e}. Arguments other than ax and rate are passed to matplotlib's plot. To write the figure to a "
-                "file, use figure_.savefig(path)."
+                f"{e}. Arguments other than ax and rate are passed to matplotlib's plot. For a logarithmic "
+                "scale, use ax_.set_yscale('log'), and to write the figure to a file, figure_.savefig(path)."
             ) from e
 
     def _plot_rate(self) -> Any:

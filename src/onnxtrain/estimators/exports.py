@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.arguments import names_its_arguments
 from onnxtrain.attributes import Named
-from onnxtrain.errors import ArgumentTypeError, ParameterError, check_path
+from onnxtrain.errors import ArgumentTypeError, ParameterError, check_path, warn_of_pickle
 from onnxtrain.estimators import deferred
 from onnxtrain.estimators.base import OrtGradientEstimator
 from onnxtrain.estimators.protocols import ArrayLike, is_fitted
@@ -79,12 +79,14 @@ class ExportableEstimator(OrtGradientEstimator):
                 "takes no rows: model.get_trained_onnx()."
             )
         if part not in ("whole", "tail"):
-            known = did_you_mean(part, ("whole", "tail"))
-            raise ParameterError(f"part must be 'whole' or 'tail', got {part!r}. {known} Pass a file as path=...")
+            near = did_you_mean(part, ("whole", "tail")).partition("Known")[0]
+            near = "The steps in front of the trained part are model.front_. " if part == "front" else near
+            raise ParameterError(f"part must be 'whole' or 'tail', got {part!r}. {near}Pass a file as path=...")
         if hasattr(path, "write"):
             check_path(path, remedy=" Write to it: file.write(model.get_trained_onnx().SerializeToString()).")
         elif path is not None:
             check_path(path)
+            warn_of_pickle(path, "onnxruntime.InferenceSession")
         if not isinstance(labels, bool):
             raise ParameterError(f"labels must be True or False, got {labels!r:.80}.")
         model = self._model

@@ -46,6 +46,18 @@ def warn_of_spaces(classes: np.ndarray) -> None:
             )
 
 
+def warn_of_joined(classes: np.ndarray) -> None:
+    """Warn of a label such as 'red,round' whose parts are labels, too: probably several labels of a row."""
+    words = {*map(str, classes)} if classes.dtype.kind in "OU" and len(classes) <= _MANY_CLASSES else set()
+    for separator in (", ", ",", ";", "|"):
+        joined = [word for word in sorted(words) if separator in word and {*word.split(separator)} <= words]
+        if joined:
+            warn(
+                f"The label {joined[0]!r} is a class of its own, but its parts are labels, too. For several labels per "
+                f"row, pass pandas.Series(y).str.get_dummies({separator!r}), an indicator matrix."
+            )
+
+
 def warn_of_unlabeled(classes: np.ndarray) -> None:
     """Warn of the label -1 beside 0, 1, 2, ..., which marks a row without a label in scikit-learn and pandas."""
     if classes.dtype.kind == "i" and len(classes) > _SIGNS and np.array_equal(classes, np.arange(len(classes)) - 1):

@@ -120,6 +120,15 @@ def staged_graph(objective: Objective, settings: Settings, last: str, *, weighte
 #: The parts of a training step, each of which includes the earlier ones, and the last stage of each.
 PARTS = {"model": "forward", "loss": "loss", "gradient": "gradient", "step": "optimizer"}
 
+#: Other names for the parts.
+_PARTS_OF_OTHERS = {
+    "forward": "model",
+    "backward": "gradient",
+    "train": "step",
+    "training": "step",
+    "optimizer": "step",
+}
+
 
 def graph_of_part(estimator: OrtGradientEstimator, part: str) -> StagedGraph:
     """Return a part of the step with which training would continue; its weights are inputs."""
@@ -209,10 +218,10 @@ def plot_graph(model: Model, part: str = "model", *, max_nodes: int = 150) -> Pi
     >>> plot_graph(line, "step").save("step.svg")  # doctest: +SKIP
     """
     if part not in PARTS:
-        hint = did_you_mean(part, PARTS)
+        hint = did_you_mean(part, PARTS, _PARTS_OF_OTHERS).partition("Known")[0].rstrip()
         if str(part).endswith(".svg"):
             hint = f"To write a file, use plot_graph(model).save({str(part)!r})."
-        raise ParameterError(f"part must be one of {', '.join(map(repr, PARTS))}, got {part!r}. {hint}")
+        raise ParameterError(f"part must be one of {', '.join(map(repr, PARTS))}, got {part!r}. {hint}".rstrip())
     if not isinstance(max_nodes, int):
         raise ParameterError(f"max_nodes must be an integer number of nodes, got {max_nodes!r:.80}.")
     staged = _of_onnx(model, part) if is_onnx(model) else _of_estimator(model, part)

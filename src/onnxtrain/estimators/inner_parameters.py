@@ -87,10 +87,12 @@ _LOSSES: dict[type, str] = {
     HuberRegressor: "huber",
     PoissonRegressor: "poisson",
     QuantileRegressor: "quantile",
+    **dict.fromkeys((SVR, LinearSVR), "epsilon_insensitive"),
 }
 
 #: The parameter of a loss, and its names in scikit-learn, LightGBM and XGBoost.
 _PARAMETERS = {
+    "epsilon_insensitive": ("epsilon", ("epsilon",)),
     "quantile": ("q", ("quantile", "alpha", "quantile_alpha")),
     "tweedie": ("power", ("power", "tweedie_variance_power")),
 }
@@ -132,8 +134,8 @@ def _on_penalty(estimator: OrtGradientEstimator, last: Any, weights: Collection[
             yield from _on_choice(estimator, last, share)
             return
     same, chosen = _same_penalty(last, kind, share), getattr(last, strength)
-    if np.asarray(chosen).dtype.kind not in "fiu":
-        return  # scikit-learn refuses it
+    if np.asarray(chosen).dtype.kind not in "fiu" or not np.any(chosen):
+        return  # scikit-learn refuses it, or there is no penalty
     if not same and estimator.early_stopping:
         return
     if estimator.l1 or estimator.l2 or estimator.penalty:
@@ -223,7 +225,7 @@ def _loss_of(last: Any) -> tuple[Any, dict[str, Any]]:
         loss = our_name(objective)
     if type(last) is TweedieRegressor:
         loss = {0: "squared_error", 1: "poisson", 2: "gamma"}.get(last.power, "tweedie")
-    if loss not in ("quantile", "tweedie"):
+    if loss not in _PARAMETERS:
         return loss, {}
     ours, names = _PARAMETERS[loss]
     params = last.get_params()

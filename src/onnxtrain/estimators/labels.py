@@ -24,6 +24,7 @@ from onnxtrain.estimators.given_labels import (
     check_not_numbered,
     encode_classes,
     n_columns,
+    warn_of_joined,
     warn_of_numbers,
     warn_of_spaces,
     warn_of_unlabeled,
@@ -73,7 +74,10 @@ class Labels(Targets):
     def check(self, y: Any) -> np.ndarray:
         """Return labels as (n,), or as an indicator matrix with as many columns as the first rows."""
         labels = check_classes(y)
-        n_labels = labels.shape[1] if labels.ndim == 2 else 0
+        self._check_n_labels(labels.shape[1] if labels.ndim == 2 else 0)
+        return labels
+
+    def _check_n_labels(self, n_labels: int) -> None:
         if n_labels != self.n_labels:
             remedy = (
                 f"Pass an indicator matrix of {self.n_labels} columns, as in fit."
@@ -83,7 +87,6 @@ class Labels(Targets):
             raise DataError(
                 f"y has {_per_row(n_labels)}, but the model was fitted on {_per_row(self.n_labels)}. {remedy}"
             )
-        return labels
 
     def n_outputs(self, y: np.ndarray) -> int:
         """Return the number of classes; a new head has one output per class."""
@@ -99,12 +102,10 @@ class Labels(Targets):
             _check_two_classes(estimator)
             given = _labels_of(estimator, X, self.n_labels)
             if given != self.n_labels:
-                classes = getattr(estimator, "classes_", None)
-                remedy = "" if given else f" {_for_indicators(self.n_labels, classes)}"
-                raise DataError(
-                    f"y has {_per_row(self.n_labels)}, but {name} was fitted on {_per_row(given)}."
-                    f"{remedy if self.n_labels else ''}"
-                )
+                remedy = " Pass y in this form, or an unfitted estimator: sklearn.base.clone(model)."
+                if self.n_labels and not given:
+                    remedy = f" {_for_indicators(self.n_labels, getattr(estimator, 'classes_', None))}"
+                raise DataError(f"y has {_per_row(self.n_labels)}, but {name} was fitted on {_per_row(given)}.{remedy}")
             _check_both_labels(estimator)
         elif self.n_labels and not takes_labels(estimator):
             raise DataError(
@@ -129,6 +130,7 @@ class Labels(Targets):
         """Return these labels with their classes."""
         _check_inliers(np.unique(y), source.estimator)
         warn_of_spaces(np.unique(y))
+        warn_of_joined(np.unique(y))
         if not self.positional:
             warn_of_numbers(y)
         of_votes = _counts_votes(source)
@@ -182,7 +184,10 @@ class Labels(Targets):
         if self.class_weight is None:
             return sample_weight
         if isinstance(self.class_weight, list) and not self.n_labels:
-            raise DataError("class_weight is a list of dictionaries, one per label, but y has one class per row.")
+            raise DataError(
+                "class_weight is a list of dictionaries, one per label, but y has one class per row. Pass one "
+                "dictionary for all classes, class_weight={label: weight, ...}."
+            )
         if isinstance(self.class_weight, Mapping) and not self.n_labels:
             known = self.classes if len(self.classes) else np.unique(y) if self.to_come is None else self.to_come
             _check_keys(self.class_weight, known.tolist())
@@ -249,6 +254,13 @@ class IndicatorLabels(Labels):
                 "head='new' to give an ONNX model as many."
             )
         return replace(self, classes=np.arange(self.n_labels))
+
+    def counted(
+        self, y: ArrayLike, predicted: np.ndarray, sample_weight: ArrayLike | None
+    ) -> tuple[Any, Any, ArrayLike | None]:
+        """Return y, the predictions and their weights; y must have as many columns as the first rows."""
+        self._check_n_labels(n_columns(y) if n_columns(y) > 1 else 0)
+        return y, predicted, sample_weight
 
     def encode(self, y: np.ndarray, model: TrainedModel) -> np.ndarray:
         """Return the indicator matrix unchanged."""

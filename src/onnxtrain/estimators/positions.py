@@ -47,7 +47,10 @@ class PositionLabels(Labels):
         if self.class_weight is None:
             return np.empty(0)
         if isinstance(self.class_weight, list):
-            raise DataError("class_weight is a list of dictionaries, one per label, but y has one class per position.")
+            raise DataError(
+                "class_weight is a list of dictionaries, one per label, but y has one class per position. Pass one "
+                "dictionary for all classes, class_weight={label: weight, ...}."
+            )
         if isinstance(self.class_weight, Mapping):
             with as_data_error():
                 return compute_sample_weight(self.class_weight, self.classes)

@@ -152,7 +152,8 @@ _REMEDIES = {
     "X does not contain any features": ". A row of a frame is frame.iloc[[0]], with two pairs of brackets.",
     "raw text documents expected": " Pass a list of strings, also for a single text: ['...'].",
     "y should be a 1d array": (
-        " A column of it is y[:, 0]. For several targets, pass MultiOutputRegressor(model), which has one per target."
+        " A column of it is numpy.asarray(y)[:, 0]. For several targets, pass MultiOutputRegressor(model), which has "
+        "one per target."
     ),
     _NO_DOCUMENT: " Replace missing texts by empty ones: [text if isinstance(text, str) else '' for text in X].",
     "'float' object has no attribute 'lower'": _FOR_MISSING_DOCUMENTS,
@@ -163,6 +164,10 @@ _REMEDIES = {
     **dict.fromkeys(
         (f"_matrix' object {_NO_TEXT}", f"_array' object {_NO_TEXT}", "got 'csr_matrix'", "got 'csr_array'"),
         _FOR_VECTORS,
+    ),
+    **dict.fromkeys(
+        (f"'int' object {_NO_TEXT}", f"int64' object {_NO_TEXT}"),
+        ", but a text vectorizer takes strings. Convert numbers: [str(row) for row in X].",
     ),
     _NO_TEXT: (
         ", but a text vectorizer takes one string per row. Pass the column of a table, X['text'] or "
@@ -239,6 +244,7 @@ _REMEDIES = {
     "have different number of output": ". Pass the targets of the rows, with as many columns as in fit: score(X, y).",
     "class_weight should be a list of dicts": " For example: class_weight=[{0: 1.0, 1: 2.0}] * y.shape[1].",
     "number of elements in class_weight": " Pass a list of one dictionary per label.",
+    "Names provided are not unique": ". Give each a name of its own, as make_pipeline(...) does for steps.",
     "are not in class_weight": ". Its keys must be labels as in y, the number 1 and not the string '1'.",
 }
 
@@ -431,7 +437,7 @@ def _with_gaps(X: Any, remedy: str, *, by_column: bool) -> str:
     if _has_no_gaps(X):
         return (
             " after a step of the pipeline. X itself has no missing values; the step may take, for example, the "
-            "logarithm of a negative number, or overflow for large values."
+            "logarithm of a negative number, or overflow for large values. Change it, or put a SimpleImputer behind it."
         )
     return remedy
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -87,9 +88,13 @@ def check_sample_weight(
     _check_shape_of_weights(given, y)
     others = [w for w in given.ravel() if isinstance(w, (str, bytes, complex))] if given.dtype.kind in "USOc" else []
     if others:
+        remedy = "such as 0.5 for half the weight"
+        with suppress(TypeError, ValueError):
+            [float(w) for w in given.ravel().tolist()]  # a complex number is none
+            remedy = "numpy.asarray(sample_weight).astype(float)"
         raise DataError(
-            f"sample_weight must contain one number per row, but contains {str(others[0])!r:.40}. "
-            "Pass numbers, such as 0.5 for half the weight."
+            f"sample_weight must contain one number per row, but contains {str(others[0])!r:.40}. Pass numbers, "
+            f"{remedy}."
         )
     if given.dtype.kind in "if" and (given < 0).any():  # the message begins with that of scikit-learn
         row = int(np.argmax(given.ravel() < 0))

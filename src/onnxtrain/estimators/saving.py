@@ -18,7 +18,14 @@ from sklearn.utils.validation import check_is_fitted
 from onnxtrain import graph
 from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.convert.model_inputs import Entrance
-from onnxtrain.errors import ArgumentTypeError, ExportError, ModelError, OnnxTrainError, check_path, warn
+from onnxtrain.errors import (
+    ArgumentTypeError,
+    ExportError,
+    ModelError,
+    OnnxTrainError,
+    check_path,
+    warn_of_pickle,
+)
 from onnxtrain.estimators import file_format
 from onnxtrain.estimators.file_format import Decoder, Encoder
 from onnxtrain.estimators.frames import InputForm
@@ -101,11 +108,7 @@ def save(estimator: OrtGradientClassifier | OrtGradientRegressor, path: str | os
     _check_class(estimator)
     check_path(path)
     check_is_fitted(estimator)
-    if os.fspath(path).endswith((".joblib", ".pickle", ".pkl")):
-        warn(
-            f"{os.fspath(path)!r} will be an ONNX file, which pickle and joblib cannot read. Read it with "
-            "onnxtrain.load, and give it a name that ends in .onnx."
-        )
+    warn_of_pickle(path, "onnxtrain.load")
     write_estimator(path, estimator, estimator._trained, estimator._state)
 
 

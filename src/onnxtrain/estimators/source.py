@@ -333,7 +333,11 @@ def _check_last_step(pipeline: Pipeline, kind: str) -> None:
     *steps, last = (step for _, step in pipeline.steps)
     while isinstance(last, Pipeline):
         steps, last = [*steps, *(step for _, step in last.steps[:-1])], last.steps[-1][1]
-    if not is_onnx(last) or last == "passthrough":
+    if last is None or (isinstance(last, str) and last in ("passthrough", "drop")):
+        raise ParameterError(
+            f"The last step of the pipeline is {last!r}. Put a {kind.lower()} there, which is trained."
+        )
+    if not is_onnx(last):
         return
     found, model = (repr(str(last)),) * 2 if isinstance(last, (str, os.PathLike)) else ("an ONNX model", "onx")
     code = ", ".join([*(" ".join(repr(step).split()) for step in steps), f"OrtGradient{kind}({model})"])
@@ -346,6 +350,7 @@ def _check_last_step(pipeline: Pipeline, kind: str) -> None:
 def _check_members(estimator: Any) -> None:
     """Raise a ParameterError if the predictions come from an onnxtrain estimator inside, which would stay frozen."""
     kind = type(estimator).__name__
+    _check_parts(estimator)
     for name, member in _members(estimator):
         if not _is_ours(member):
             _check_members(member)
@@ -358,6 +363,31 @@ def _check_members(estimator: Any) -> None:
             "its parameters to the one outside."
         )
         raise ParameterError(f"{name!r} of the {kind} is an {ours}, whose weights would not be trained. {remedy}")
+
+
+#: Words in place of an estimator inside an ensemble.
+_WORDS = ("drop", "passthrough", "prefit")
+
+
+def _check_parts(ensemble: Any) -> None:
+    """Raise a ParameterError if an ensemble has a class, a string or None in place of an estimator."""
+    named = getattr(ensemble, "estimators", ())
+    parts = [part for part in named if isinstance(part, tuple) and len(part) == 2] if isinstance(named, list) else []
+    required = [name for name, p in inspect.signature(type(ensemble)).parameters.items() if p.default is p.empty]
+    single = {name: getattr(ensemble, name, None) for name in _SINGLE}
+    parts += [(name, part) for name, part in single.items() if name in required or part is not None]
+    for name, part in parts:
+        if isinstance(part, type) or part is None or (isinstance(part, str) and part not in _WORDS):
+            found = f"the class {part.__name__}" if isinstance(part, type) else repr(part)
+            made = f"{part.__name__}()" if isinstance(part, type) else "Ridge()"
+            raise ParameterError(
+                f"{name!r} of the {type(ensemble).__name__} must be an estimator, got {found}. Pass it as an object, "
+                f"such as {made}."
+            )
+
+
+#: Parameters of ensembles that hold a single estimator.
+_SINGLE = ("estimator", "final_estimator", "regressor")
 
 
 def _members(estimator: Any) -> list[tuple[str, Any]]:

@@ -190,6 +190,8 @@ def _check_factors(name: str, factors: Mapping[str, float] | float) -> tuple[flo
             f"The penalty on {name!r} is a function, but a penalty is a sum of l1 |w| and l2 w²: "
             f"penalty={{{name!r}: {{'l1': 0.1}}}}."
         )
+    if isinstance(factors, str) and factors in ("l1", "l2"):
+        raise LossError(f"The penalty on {name!r} has no strength: penalty={{{name!r}: {{{factors!r}: 0.1}}}}.")
     factors = factors if isinstance(factors, Mapping) else {"l2": factors}
     for key in factors:
         if key not in ("l1", "l2"):

@@ -236,7 +236,7 @@ class EpochInfo(HasNoItems):
     _remedies = MappingProxyType(
         {
             "lr": "Use learning_rate.",
-            "model": "Use the estimator itself, or the argument weights.",
+            **dict.fromkeys(("estimator", "model"), "Use the estimator itself, or the argument weights."),
             "train_loss": "Use loss.",
             "training_loss": "Use loss.",
             "val_loss": "Use validation_loss.",
