@@ -147,7 +147,8 @@ class NamesItsConstructors(type):
     def __getattr__(cls, name: str) -> NoReturn:
         said = f"type object {cls.__name__!r} has no attribute {name!r}"
         if name.startswith("from_"):
-            said = f"{cls.__name__} has no {name}. Use {cls.__name__}.from_estimator(model), with a fitted model."
+            use = vars(cls).get("_constructor", f"{cls.__name__}.from_estimator")
+            said = f"{cls.__name__} has no {name}. Use {use}(model), with a fitted model."
         raise AttributeError(said, name=name, obj=cls)
 
 

@@ -1126,7 +1126,7 @@ LAST_CALLS = [
     (
         lambda _: R(LINE).fit(X, np.c_[y, y]),
         DataError,
-        "the model has 1 output. Set head='new' to give an ONNX model as many",
+        "the model has 1 output. Pass one column for each output. For other columns, give an ONNX model a head='new'",
     ),
     (
         lambda _: R().fit(X, y, ["heavy"] * 442),
@@ -2009,8 +2009,8 @@ FURTHER_CALLS = [
     (
         lambda _: R(PIXELS).fit(np.ones((20, 3, 8, 8)), RENT),
         DataError,
-        "y has 1 column, but the model has 2 outputs. Set head='new' to give an ONNX model as many outputs; an estimator "
-        "gets them when it is fitted. To learn classes, use OrtGradientClassifier.",
+        "y has 1 column, but the model has 2 outputs. Pass one column for each output. For other columns, give an ONNX "
+        "model a head='new', or pass an unfitted estimator, sklearn.base.clone(model). To learn classes, use OrtGradien",
     ),
     *(
         (

@@ -8,9 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.stats import loguniform
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.ensemble import BaggingRegressor, RandomForestClassifier, StackingRegressor, VotingRegressor
-from sklearn.exceptions import DataConversionWarning
+from sklearn.exceptions import ConvergenceWarning, DataConversionWarning
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import (
     ElasticNet,
@@ -21,17 +22,27 @@ from sklearn.linear_model import (
     QuantileRegressor,
     Ridge,
 )
+from sklearn.mixture import GaussianMixture
+from sklearn.model_selection import GridSearchCV, cross_validate
 from sklearn.multioutput import MultiOutputRegressor
-from sklearn.neural_network import MLPClassifier
+from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVR, LinearSVR
 
 import onnxtrain
-from onnxtrain import LoRA, LossCurveDisplay, plot_graph
+from onnxtrain import LiveLossCurve, LoRA, LossCurveDisplay, plot_graph, trainable_weights
 from onnxtrain import OrtGradientClassifier as C
 from onnxtrain import OrtGradientRegressor as R
-from onnxtrain.errors import ArgumentTypeError, DataError, LossError, ModelError, OptimizerError, ParameterError
+from onnxtrain.errors import (
+    ArgumentTypeError,
+    DataError,
+    DeviceError,
+    LossError,
+    ModelError,
+    OptimizerError,
+    ParameterError,
+)
 
 X, y = load_diabetes(return_X_y=True)
 IRIS, SPECIES = load_iris(return_X_y=True)
@@ -52,6 +63,13 @@ def fitted():
 
 def tagger():
     return C(max_iter=1).fit(IRIS, TAGS)
+
+
+VALIDATED = cross_validate(R(Ridge(), max_iter=1), X, y, cv=2, return_estimator=True)
+
+
+def search():
+    return GridSearchCV(R(Ridge(), max_iter=1), {"l2": [0]}, cv=2).fit(X, y)
 
 
 def of_search(name):
@@ -215,7 +233,34 @@ def of_search(name):
             ArgumentTypeError,
             "use ax_.set_yscale('log'), and",
         ),
+        (lambda: LossCurveDisplay(fitted().history_), ArgumentTypeError, "got History. Pass history_.loss."),
+        (
+            lambda: LossCurveDisplay.from_estimator(VALIDATED),
+            ArgumentTypeError,
+            "Pass one of them: result['estimator'][0]",
+        ),
+        (lambda: LiveLossCurve().figure_, AttributeError, "plot() returns a display, which has it."),
+        (
+            lambda: LiveLossCurve.from_estimator,
+            AttributeError,
+            "LiveLossCurve has no from_estimator. Use LossCurveDisplay.",
+        ),
+        (lambda: plot_graph(search()), ArgumentTypeError, "got GridSearchCV. Pass search.best_estimator_."),
+        (lambda: trainable_weights(search()), ParameterError, "takes no GridSearchCV. Pass search.best_estimator_."),
+        (
+            lambda: trainable_weights(fitted().weights_),
+            ParameterError,
+            "got weights of an estimator. Pass what its get_tr",
+        ),
+        (
+            lambda: R(fitted().history_).fit(X, y),
+            ParameterError,
+            "got History of an estimator. Pass what its get_trained",
+        ),
         # others
+        (lambda: R(GaussianMixture()).fit(X, y), ParameterError, "is a density estimator, which learns without y"),
+        (lambda: fitted().gradient(X, y, y > 0), DataError, "wrt must be the name of an input, got ndarray. Call gr"),
+        (lambda: R(device=True).fit(X, y), DeviceError, "Did you mean 'auto'?"),
         (lambda: R(learning_rate="exponential").fit(X, y), OptimizerError, "lambda step: 0.01 * 0.5 ** (step // 100)"),
         (
             lambda: R(init=Ridge()).fit(X, y),
@@ -298,3 +343,22 @@ def test_a_penalty_of_zero_is_none(model, recwarn):
 def test_an_onnx_file_with_the_name_of_a_pickle_is_warned_of(tmp_path):
     with pytest.warns(UserWarning, match="Read it with onnxruntime.InferenceSession, and give it a name that ends in"):
         fitted().get_trained_onnx(path=tmp_path / "model.pkl")
+
+
+@pytest.mark.filterwarnings("ignore:max_iter=200 was reached")
+def test_columns_of_X_that_are_too_large_are_scaled_as_the_warning_says():
+    model = MLPRegressor(hidden_layer_sizes=(20,), random_state=0)
+    params = dict(init="random", max_iter=200, learning_rate=1e-2, random_state=0)
+    rows = X * 1e8 + 5e6
+    with pytest.warns(ConvergenceWarning, match=r"that of the mean of y is .* Scale the columns of X, too: ") as warned:
+        R(model, **params).fit(rows, y)
+    code = str(warned[0].message).rpartition("too: ")[2].removesuffix(".").replace("model)),", "model), **params),")
+    known = {"make_pipeline": make_pipeline, "OrtGradientRegressor": R, "StandardScaler": StandardScaler}
+    names = known | {"TransformedTargetRegressor": TransformedTargetRegressor, "model": model, "params": params}
+    assert eval(code, names).fit(rows, y).score(rows, y) > 0.5
+
+
+def test_a_tiny_learning_rate_is_to_be_raised_before_y_is_scaled():
+    model = MLPRegressor(hidden_layer_sizes=(20,), random_state=0)
+    with pytest.warns(ConvergenceWarning, match="Raise learning_rate from 1e-09; the default is 0.001."):
+        R(model, init="random", max_iter=30, random_state=0, learning_rate=1e-9).fit(X, y)

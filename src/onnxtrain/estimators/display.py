@@ -85,6 +85,8 @@ def _instead_of(given: Any) -> str:
     """Return the remedy for several estimators, or for a loss curve, in place of an estimator."""
     if isinstance(given, (list, tuple)) and any(hasattr(type(one), "get_trained_onnx") for one in given):
         return " Draw them one by one, with the same ax=."
+    if isinstance(given, Mapping) and "estimator" in given:  # of cross_validate
+        return " Pass one of them: result['estimator'][0]."
     if isinstance(given, (list, tuple, np.ndarray)):
         return " Draw numbers with LossCurveDisplay(numbers).plot()."
     if hasattr(given, "loss_curve_"):  # a network of scikit-learn
@@ -144,6 +146,8 @@ class LossCurveDisplay(NamesItsAttributes, metaclass=NamesItsConstructors):
         learning_rate_curve: Sequence[float] = (),
     ):
         for curve in (loss_curve, validation_loss_curve, learning_rate_curve):
+            if isinstance(curve, History):
+                raise ArgumentTypeError("A curve must contain one number per epoch, got History. Pass history_.loss.")
             of_estimators = hasattr(curve, "__iter__") and any(hasattr(one, "fit") for one in curve)
             if isinstance(curve, str) or not hasattr(curve, "__len__") or of_estimators:
                 raise ArgumentTypeError(
@@ -355,7 +359,7 @@ class WeightsDisplay(NamesItsAttributes, metaclass=NamesItsConstructors):
 # ------------------------------------------------------------ while a fit runs
 
 
-class LiveLossCurve:
+class LiveLossCurve(NamesItsAttributes, metaclass=NamesItsConstructors):
     """A callback for ``fit`` that draws the loss after each epoch.
 
     In a notebook the figure is updated in place. If `path` is given, the figure is written to this file. Otherwise
@@ -389,6 +393,14 @@ class LiveLossCurve:
     >>> live.loss == model.loss_curve_
     True
     """
+
+    _remedies = MappingProxyType(
+        {
+            **dict.fromkeys(("ax_", "figure_", "lines_"), "plot() returns a display, which has it."),
+            **dict.fromkeys(("save", "savefig"), "Set path=..., or use plot().figure_.savefig(path)."),
+        }
+    )
+    _constructor = "LossCurveDisplay.from_estimator"
 
     @lists_its_arguments
     def __init__(self, path: str | os.PathLike[str] | None = None, *, every: int = 1, rate: bool = False):

@@ -266,6 +266,8 @@ def _of_estimator(estimator: OrtGradientEstimator, part: str) -> StagedGraph:
         kind = "OrtGradientClassifier" if classifies else "OrtGradientRegressor"
         if isinstance(estimator, Pipeline) and hasattr(type(estimator[-1]), "get_trained_onnx"):
             export = " Pass the last step, pipeline[-1]."
+        if hasattr(type(getattr(estimator, "best_estimator_", None)), "get_trained_onnx"):
+            export = " Pass search.best_estimator_."
         raise ArgumentTypeError(
             "plot_graph expects a fitted OrtGradientRegressor or OrtGradientClassifier, or an ONNX model, got "
             f"{type(estimator).__name__}."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -335,7 +336,7 @@ def _warn_of_end(fit: Fit, estimator: OrtGradientEstimator) -> None:
         remedy = f"Raise max_iter{other}, or scale the data."
         above = _above_variance(fit) if compared else ""
         if above and not _is_standard(fit):
-            remedy = f"{above}, or raise learning_rate."
+            remedy = f"{above}."
         message = (
             f"max_iter={estimator.max_iter} was reached while the loss was still falling, by {fall:.3g} in the last "
             f"{estimator.n_iter_no_change} epochs. {remedy}"
@@ -368,21 +369,32 @@ def _above_variance(fit: Fit) -> str:
 
     `tol` ends a fit to small targets there, and max_iter one to targets far from 0.
     """
-    loss, variance = fit.state.loss_curve[-1], _variance(fit)
+    loss, variance, rate = fit.state.loss_curve[-1], _variance(fit), fit.state.learning_rate
     if not loss > _WORSE * variance > 0:
         return ""
-    return (
-        f"The loss is {loss:.3g} at the end, but that of the mean of y is {variance:.3g}. Scale y: "
-        "TransformedTargetRegressor(model, transformer=StandardScaler())"
-    )
+    remedy = "Scale y: TransformedTargetRegressor(model, transformer=StandardScaler()), or raise learning_rate"
+    if rate < _SMALL_RATE:
+        remedy = f"Raise learning_rate from {rate:.3g}; the default is 0.001"
+    elif isinstance(fit.data, TrainingData) and loss > _LARGE * max(_LARGE, _mean_square(fit.data)):
+        # the outputs are larger than y and than those for standardized columns
+        remedy = (
+            "Scale the columns of X, too: TransformedTargetRegressor(OrtGradientRegressor(make_pipeline("
+            "StandardScaler(), model)), transformer=StandardScaler())"
+        )
+    return f"The loss is {loss:.3g} at the end, but that of the mean of y is {variance:.3g}. {remedy}"
 
 
 def _is_standard(fit: Fit) -> bool:
     """Whether the targets are about as large as those of a StandardScaler, so that a fit needs only more steps."""
     if not isinstance(fit.data, TrainingData):
         return False
-    y, _ = _some_targets(fit.data)
-    return 1 / _LARGE < float(np.sqrt(np.mean(np.square(y)))) < _LARGE
+    return 1 / _LARGE < math.sqrt(_mean_square(fit.data)) < _LARGE
+
+
+def _mean_square(data: TrainingData) -> float:
+    """Return the mean square of the targets, summed over the outputs: the squared error of predictions of 0."""
+    y, weight = _some_targets(data)
+    return float(np.average(np.square(y), axis=0, weights=weight).sum())
 
 
 def _variance(fit: Fit) -> float:

@@ -259,6 +259,12 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
         name = type(estimator).__name__
         if name == "LoRA":
             raise ParameterError("estimator must be a model, got LoRA(). Pass it as weights_to_train=LoRA(...).")
+        if not hasattr(estimator, "fit"):
+            found = "weights" if isinstance(estimator, Mapping) else name
+            raise ParameterError(
+                f"estimator must be a model, got {found} of an estimator. Pass what its get_trained_onnx() or "
+                "to_sklearn() returns."
+            )
         raise ParameterError(
             f"estimator is itself an {name}. Pass its model, which get_trained_onnx() or to_sklearn() returns, or "
             "continue its training with warm_start=True or partial_fit."
@@ -439,7 +445,8 @@ def _check_kind(estimator: Any, *, classifies: bool) -> None:
     kind = get_tags(estimator).estimator_type
     if kind is None and not hasattr(estimator, "predict"):
         kind = "transformer"
-    if kind in ("clusterer", "transformer"):
+    if kind in ("clusterer", "density_estimator", "transformer"):
+        kind = kind.replace("_", " ")
         verb = "ends with" if isinstance(estimator, Pipeline) else "is"
         raise ParameterError(
             f"{type(estimator).__name__} {verb} a {kind}, which learns without y, so there is no loss to train it "

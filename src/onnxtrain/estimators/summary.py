@@ -232,6 +232,8 @@ def trainable_weights(
     if hasattr(model, "get_trained_onnx"):  # an estimator of this package
         check_is_fitted(model)
         return _of_source(vars(model)["_trained"].source, output)
+    if hasattr(type(getattr(model, "best_estimator_", None)), "get_trained_onnx"):
+        raise ParameterError(f"trainable_weights takes no {type(model).__name__}. Pass search.best_estimator_.")
     check_source(model)
     if isinstance(X, str):
         raise ParameterError(

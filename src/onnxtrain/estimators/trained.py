@@ -353,6 +353,8 @@ class TrainedModel:
     def _feature(self, wrt: str) -> str:
         """Return the name of the floating-point input that is meant."""
         names = list(self.source.model.features)
+        if not isinstance(wrt, str):
+            raise DataError(f"wrt must be the name of an input, got {type(wrt).__name__}. Call gradient(X, y).")
         if wrt == "X" and len(names) == 1:
             wrt = names[0]
         if wrt not in names:

@@ -476,8 +476,9 @@ def check_target(y: np.ndarray, width: int, dtype: str) -> np.ndarray:
                 "target at a time. Leave it out, fit(X, y) with all targets, or pass it an unfitted model."
             )
         raise DataError(
-            f"y has {columns}, but the model has {outputs}. Set head='new' to give an ONNX model as many "
-            f"outputs; an estimator gets them when it is fitted.{to_classes}"
+            f"y has {columns}, but the model has {outputs}. Pass one column for each output. For other columns, "
+            "give an ONNX model a head='new', or pass an unfitted estimator, sklearn.base.clone(model)."
+            f"{to_classes}"
         )
     check_size(y, dtype)
     return y

@@ -364,7 +364,7 @@ def _shapes(graph: onnx.GraphProto) -> dict[str, list[int]]:
 
 def _meant(name: object) -> str:
     """Return the end of a message: the device that a number, a torch.device or a provider probably means."""
-    if name is None:
+    if name is None or isinstance(name, bool):
         return " Did you mean 'auto'?"
     if re.search(r"\d\W+(\w+:)?\d", str(name)):  # "cuda:0,1" or ["cuda:0", "cuda:1"]
         return " A fit uses one device. To use several GPUs, run one fit on each: device='cuda:0', device='cuda:1'."
