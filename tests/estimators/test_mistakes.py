@@ -2665,7 +2665,7 @@ THIRD_HOUR = [
     (
         lambda _: plot_graph(make_pipeline(R(max_iter=0)).fit(X, y)),
         ArgumentTypeError,
-        "got Pipeline. Pass the last step, pipeline[-1].",
+        "got Pipeline. Pass pipeline[-1].",
     ),
     (lambda r: r.weights_.update(coef=[1.0]), DataError, "The weight 'coef' has the shape (10, 1), got an array of sh"),
     (lambda r: setattr(r, "weights_", {}), AttributeError, "weights_ cannot be replaced. Assign each weight: model.w"),

@@ -31,7 +31,7 @@ from sklearn.preprocessing import FunctionTransformer, StandardScaler
 from sklearn.svm import SVR, LinearSVR
 
 import onnxtrain
-from onnxtrain import LiveLossCurve, LoRA, LossCurveDisplay, plot_graph, trainable_weights
+from onnxtrain import LiveLossCurve, LoRA, LossCurveDisplay, WeightsDisplay, plot_graph, trainable_weights
 from onnxtrain import OrtGradientClassifier as C
 from onnxtrain import OrtGradientRegressor as R
 from onnxtrain.errors import (
@@ -66,6 +66,9 @@ def tagger():
 
 
 VALIDATED = cross_validate(R(Ridge(), max_iter=1), X, y, cv=2, return_estimator=True)
+
+
+BAGS = BaggingRegressor(R(Ridge(), max_iter=1), n_estimators=2).fit(X, y)
 
 
 def search():
@@ -210,7 +213,7 @@ def of_search(name):
         (
             lambda: LossCurveDisplay.from_estimator([1.0]),
             ArgumentTypeError,
-            "numbers with LossCurveDisplay(numbers).plot()",
+            "Draw it with LossCurveDisplay(...).plot().",
         ),
         (
             lambda: LossCurveDisplay.from_estimator([fitted()]),
@@ -256,6 +259,31 @@ def of_search(name):
             lambda: R(fitted().history_).fit(X, y),
             ParameterError,
             "got History of an estimator. Pass what its get_trained",
+        ),
+        (
+            lambda: WeightsDisplay.from_estimator(fitted().weights_),
+            ArgumentTypeError,
+            "got a dictionary. Draw it with WeightsDisplay(...).plot().",
+        ),
+        (
+            lambda: WeightsDisplay.from_estimator(BAGS),
+            ArgumentTypeError,
+            "WeightsDisplay.from_estimator(model.estimators_[0])",
+        ),
+        (
+            lambda: WeightsDisplay.from_estimator(R),
+            ArgumentTypeError,
+            "got the class OrtGradientRegressor. Pass a fitted",
+        ),
+        (lambda: plot_graph(BAGS), ArgumentTypeError, "got BaggingRegressor. Pass model.estimators_[0]."),
+        (lambda: plot_graph(VALIDATED), ArgumentTypeError, "got dict. Pass result['estimator'][0]."),
+        (lambda: trainable_weights(make_pipeline(fitted())), ParameterError, "no Pipeline. Pass pipeline[-1]."),
+        (lambda: plot_graph(R), ArgumentTypeError, "got the class OrtGradientRegressor. Pass a fitted instance."),
+        (lambda: trainable_weights(R), ParameterError, "must be an instance, got the class OrtGradientRegressor."),
+        (
+            lambda: R(penalty={0: 0.1}).fit(X, y),
+            LossError,
+            "has the names of weights as keys, such as {'coef': 0.1}, got 0",
         ),
         # others
         (lambda: R(GaussianMixture()).fit(X, y), ParameterError, "is a density estimator, which learns without y"),

@@ -14,6 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.attributes import NamesItsAttributes, NamesItsConstructors
 from onnxtrain.errors import ArgumentTypeError, DependencyError, ParameterError, printable
+from onnxtrain.estimators.containers import place_in
 from onnxtrain.estimators.inspection import History
 from onnxtrain.estimators.protocols import Estimator
 from onnxtrain.training.state import EpochInfo
@@ -40,7 +41,7 @@ _INSIDE = ("best_estimator_", "regressor_", "steps")
 _SEVERAL = {"estimators_": "estimators_[0]", "calibrated_classifiers_": "calibrated_classifiers_[0].estimator"}
 
 
-def _check_single(found: Any) -> None:
+def _check_single(found: Any, display: str) -> None:
     """Raise an ArgumentTypeError for an ensemble of estimators of this package, which names the first of them."""
     for name, first in _SEVERAL.items():
         several: Any = getattr(found, name, ())
@@ -48,11 +49,11 @@ def _check_single(found: Any) -> None:
         if any(hasattr(type(one), "get_trained_onnx") for one in (inside, *several)):
             raise ArgumentTypeError(
                 f"{type(found).__name__} contains {len(several)} fitted estimators. Draw one of them, "
-                f"LossCurveDisplay.from_estimator(model.{first}), or several with the same ax=."
+                f"{display}.from_estimator(model.{first}), or several with the same ax=."
             )
 
 
-def _trained(model: Any) -> Estimator:
+def _trained(model: Any, display: str) -> Estimator:
     """Return the estimator of this package inside a search or at the end of a pipeline.
 
     Raises
@@ -65,14 +66,15 @@ def _trained(model: Any) -> Estimator:
     while inner := [name for name in _INSIDE if hasattr(found, name)]:
         found = getattr(found, inner[0])
         found = found[-1][1] if inner[0] == "steps" else found
-    _check_single(found)
+    _check_single(found, display)
     if not hasattr(type(found), "get_trained_onnx"):
         if hasattr(found, "estimator") or hasattr(found, "regressor"):
             check_is_fitted(found)
         kept = getattr(model, "refit", True)
         remedy = "" if kept else " A search with refit=False keeps no fitted estimator. Set refit=True."
-        remedy = remedy or _instead_of(model)
+        remedy = remedy or _instead_of(model, display)
         name = f"the class {found.__name__}" if isinstance(found, type) else type(found).__name__
+        name = "a dictionary" if isinstance(found, dict) else name
         raise ArgumentTypeError(
             "Expected a fitted OrtGradientRegressor or OrtGradientClassifier, or a fitted pipeline or search that ends "
             f"with one, got {name}.{remedy}"
@@ -81,17 +83,20 @@ def _trained(model: Any) -> Estimator:
     return found
 
 
-def _instead_of(given: Any) -> str:
-    """Return the remedy for several estimators, or for a loss curve, in place of an estimator."""
+def _instead_of(given: Any, display: str) -> str:
+    """Return the remedy for several estimators, or for what a display draws, in place of an estimator."""
+    if (place := place_in(given)) is not None:
+        return f" Pass one of them: {place}."
     if isinstance(given, (list, tuple)) and any(hasattr(type(one), "get_trained_onnx") for one in given):
         return " Draw them one by one, with the same ax=."
-    if isinstance(given, Mapping) and "estimator" in given:  # of cross_validate
-        return " Pass one of them: result['estimator'][0]."
-    if isinstance(given, (list, tuple, np.ndarray)):
-        return " Draw numbers with LossCurveDisplay(numbers).plot()."
-    if hasattr(given, "loss_curve_"):  # a network of scikit-learn
+    if isinstance(given, History):
+        return " Pass the estimator itself."
+    if hasattr(given, "loss_curve_") and display == "LossCurveDisplay":  # a network of scikit-learn
         return " Draw its own curve with LossCurveDisplay(model.loss_curve_).plot()."
-    return " Pass the estimator itself." if isinstance(given, History) else ""
+    if isinstance(given, type):
+        return " Pass a fitted instance."
+    is_drawn = isinstance(given, (list, tuple, np.ndarray) if display == "LossCurveDisplay" else Mapping)
+    return f" Draw it with {display}(...).plot()." if is_drawn else ""
 
 
 #: What to use instead of methods of figures, and of attributes before plot.
@@ -188,7 +193,7 @@ class LossCurveDisplay(NamesItsAttributes, metaclass=NamesItsConstructors):
         >>> LossCurveDisplay.from_estimator(line).ax_.get_ylabel()
         'loss'
         """
-        trained = _trained(estimator)
+        trained = _trained(estimator, "LossCurveDisplay")
         history = trained.history_
         best = history.best_epoch if history.validation_loss else None
         rates = history.learning_rate if rate else ()
@@ -316,7 +321,7 @@ class WeightsDisplay(NamesItsAttributes, metaclass=NamesItsConstructors):
         >>> WeightsDisplay.from_estimator(line).ax_.get_ylabel()
         'value of the weight'
         """
-        return cls(_trained(estimator).weights_).plot(ax, **kwargs)
+        return cls(_trained(estimator, "WeightsDisplay").weights_).plot(ax, **kwargs)
 
     def plot(self, ax: Any = None, **kwargs: Any) -> Self:
         """Draw the boxes.

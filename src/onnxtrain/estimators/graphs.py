@@ -14,7 +14,6 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from sklearn.base import is_classifier
-from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain import graph
@@ -22,6 +21,7 @@ from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.autodiff.expand import expand_functions
 from onnxtrain.drawing import Picture, boxes_of, folded
 from onnxtrain.errors import ArgumentTypeError, OptimizerError, ParameterError
+from onnxtrain.estimators.containers import place_in
 from onnxtrain.estimators.protocols import Model, is_onnx
 from onnxtrain.estimators.settings import go_on, settings_of
 from onnxtrain.estimators.source import how_to_export
@@ -260,18 +260,18 @@ def _of_onnx(model: Any, part: str) -> StagedGraph:
 
 
 def _of_estimator(estimator: OrtGradientEstimator, part: str) -> StagedGraph:
-    if not hasattr(type(estimator), "get_trained_onnx"):
-        classifies = hasattr(estimator, "get_params") and is_classifier(estimator)
-        export = how_to_export(estimator, None)
-        kind = "OrtGradientClassifier" if classifies else "OrtGradientRegressor"
-        if isinstance(estimator, Pipeline) and hasattr(type(estimator[-1]), "get_trained_onnx"):
-            export = " Pass the last step, pipeline[-1]."
-        if hasattr(type(getattr(estimator, "best_estimator_", None)), "get_trained_onnx"):
-            export = " Pass search.best_estimator_."
+    if isinstance(estimator, type) or not hasattr(type(estimator), "get_trained_onnx"):
+        found, remedy = type(estimator).__name__, how_to_export(estimator, None)
+        if isinstance(estimator, type):
+            found, remedy = f"the class {estimator.__name__}", " Pass a fitted instance."
+        elif (place := place_in(estimator)) is not None:
+            remedy = f" Pass {place}."
+        elif not remedy and hasattr(estimator, "get_params"):
+            kind = "OrtGradientClassifier" if is_classifier(estimator) else "OrtGradientRegressor"
+            remedy = f" For a scikit-learn estimator, pass {kind}(model, max_iter=0).fit(X, y)."
         raise ArgumentTypeError(
             "plot_graph expects a fitted OrtGradientRegressor or OrtGradientClassifier, or an ONNX model, got "
-            f"{type(estimator).__name__}."
-            f"{export or f' For a scikit-learn estimator, pass {kind}(model, max_iter=0).fit(X, y).'}"
+            f"{found}.{remedy}"
         )
     check_is_fitted(estimator)
     return graph_of_part(estimator, part)

@@ -302,7 +302,8 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
 
 def _is_ours(model: object) -> bool:
     """Whether a model is an estimator of onnxtrain, or of a user's subclass, or one of their parameter values."""
-    return any(kind.__module__.startswith("onnxtrain.estimators") for kind in type(model).__mro__)
+    ours = (kind.__module__.startswith("onnxtrain.estimators") for kind in type(model).__mro__)
+    return not isinstance(model, type) and any(ours)
 
 
 def _check_steps(pipeline: ColumnTransformer | Pipeline) -> None:

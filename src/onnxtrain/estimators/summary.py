@@ -19,6 +19,7 @@ from onnxtrain.attributes import HasNoItems
 from onnxtrain.convert import Binding, Conversion, convert
 from onnxtrain.convert.merged import with_own_copies
 from onnxtrain.errors import ParameterError, as_model_error, printable
+from onnxtrain.estimators.containers import place_in
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, HasShape, Model, is_onnx
 from onnxtrain.estimators.row_shapes import check_features
 from onnxtrain.estimators.source import Source, check_source, rewritten
@@ -229,11 +230,11 @@ def trainable_weights(
     """
     if isinstance(model, Conversion):
         return _bound(model.onnx, model.bindings, output)
-    if hasattr(model, "get_trained_onnx"):  # an estimator of this package
+    if hasattr(type(model), "get_trained_onnx"):  # an estimator of this package
         check_is_fitted(model)
         return _of_source(vars(model)["_trained"].source, output)
-    if hasattr(type(getattr(model, "best_estimator_", None)), "get_trained_onnx"):
-        raise ParameterError(f"trainable_weights takes no {type(model).__name__}. Pass search.best_estimator_.")
+    if (place := place_in(model)) is not None:
+        raise ParameterError(f"trainable_weights takes no {type(model).__name__}. Pass {place}.")
     check_source(model)
     if isinstance(X, str):
         raise ParameterError(

@@ -181,6 +181,9 @@ def check_penalty(penalty: Mapping[str, Mapping[str, float] | float]) -> dict[st
         raise LossError(
             f"A penalty must be a dictionary of factors by weight name, such as {{'coef': 0.1}}, got {penalty!r:.80}."
         )
+    for name in penalty:
+        if not isinstance(name, str):
+            raise LossError(f"A penalty has the names of weights as keys, such as {{'coef': 0.1}}, got {name!r:.80}.")
     return {name: _check_factors(name, factors) for name, factors in penalty.items()}
 
 
