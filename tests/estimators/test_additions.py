@@ -292,6 +292,7 @@ def test_distances_of_rows_far_from_zero_keep_their_digits():
     np.testing.assert_allclose(start.decision_function(rows), fitted.decision_function(rows), atol=1e-4)
 
 
+@pytest.mark.filterwarnings("ignore:SVR minimizes the loss")
 @pytest.mark.parametrize("weights", [None, "all"])
 @pytest.mark.parametrize(
     "estimator, y",
@@ -389,6 +390,7 @@ def own_kernel(X, other=WINE[::20]):
     return np.tanh(1e-3 * X @ other.T)
 
 
+@pytest.mark.filterwarnings("ignore:LinearSVR minimizes the loss")
 @pytest.mark.parametrize(
     "estimator, remedy, again",
     [

@@ -161,7 +161,7 @@ CASES = {
     "quantile": (R, Ridge, DIABETES, {"loss": "quantile", "loss_params": {"q": 0.9}}),
     "a loss of one's own": (R, Ridge, DIABETES, {"loss": fourth_power}),
     "counts": (R, PoissonRegressor, (DIABETES[0], np.exp(DIABETES[1])), {"loss": "poisson"}),
-    "kernel": (R, SVR, DIABETES, {}),
+    "kernel": (R, SVR, DIABETES, {"loss": "log_cosh"}),
     "kernel, classes": (C, lambda: SVC().fit(*FLOWERS), FLOWERS, {}),
     "neighbours, weights called y": (R, KNeighborsRegressor, DIABETES, {"weights_to_train": "all"}),
     "trees": (R, lambda: GradientBoostingRegressor(n_estimators=5), DIABETES, {}),
