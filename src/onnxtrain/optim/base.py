@@ -13,6 +13,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import fields
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, ClassVar, TypeAlias, TypeVar
 
@@ -360,7 +361,8 @@ def make_optimizer(solver: str | Optimizer) -> Optimizer:
     if isinstance(solver, type) and issubclass(solver, Optimizer):
         raise OptimizerError(f"Expected an optimizer, got the class {solver.__name__}. Pass {solver.__name__}().")
     schedule = " Pass a schedule as learning_rate=." if isinstance(solver, NamesItsParameters) else ""
-    if callable(solver) and not schedule:
+    own = callable(solver) or any(hasattr(solver, method) for method in ("step", "update", "apply_gradients"))
+    if own and not schedule and not isinstance(solver, Mapping):
         schedule = " For one of your own, derive a class from onnxtrain.optim.Optimizer."
     kind = solver if isinstance(solver, type) else type(solver)
     library = kind.__module__.partition(".")[0]
@@ -412,6 +414,7 @@ def updated(
         raise OptimizerError(
             f"{name}.update is called as update(op, w, dw, slots, learning_rate), but takes other arguments: {e}."
         ) from e
+    before = _contents(optimizer)
     try:
         found: Any = optimizer.update(op, w, dw, slots, *scalars, **l1)
     except ValueError as e:
@@ -421,6 +424,12 @@ def updated(
             f"{name}.update uses an operator of Python, such as w - dw. Use those of ONNX: op.Sub(w, dw), op.Mul(w, "
             "dw)."
         ) from e
+    if changed := _changed(before, _contents(optimizer)):
+        raise OptimizerError(
+            f"{name}.update changes self.{changed[0]}, but it runs once for each weight when the graph is built, not "
+            "at each step. Keep arrays of a weight in slots, and compute with the number of the step in scalars(self, "
+            "op, learning_rate, step)."
+        )
     pair = isinstance(found, (tuple, list)) and len(found) == 2 and isinstance(found[1], (tuple, list))
     new = [found[0], *found[1]] if pair else []
     if len(new) != 1 + n_slots or not all(isinstance(x, ir.Value) for x in new):
@@ -436,3 +445,24 @@ def updated(
                 f"{static_shape(value)}. An update is elementwise."
             )
     return new
+
+
+def _contents(optimizer: Optimizer) -> dict[str, tuple[Any, ...]]:
+    """Return the objects that each attribute of an optimizer holds, without cached properties."""
+    kind = type(optimizer)
+    return {
+        name: (*value, *value.values()) if isinstance(value, dict) else (value,)
+        for name, value in vars(optimizer).items()
+        if not isinstance(getattr(kind, name, None), cached_property)
+    }
+
+
+def _changed(before: Mapping[str, tuple[Any, ...]], after: Mapping[str, tuple[Any, ...]]) -> list[str]:
+    """Return the attributes that hold other objects than before."""
+    return [
+        name
+        for name, held in after.items()
+        if name not in before
+        or len(held) != len(before[name])
+        or any(a is not b for a, b in zip(held, before[name], strict=True))
+    ]
