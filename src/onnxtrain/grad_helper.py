@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntFlag
 from typing import Any
@@ -145,7 +145,8 @@ def onnx_derivative(
     asked = _asked(model, inputs, weights, loss, label)
     if asked.loss is None and not asked.reals:
         outputs = ", ".join(repr(y.name) for y in asked.outputs)
-        raise GradientError(f"No output of the model is a tensor of floats: {outputs}.{weights_in_operators(proto)}")
+        remark = graphs.weights_in_operators(proto.graph.node)
+        raise GradientError(f"No output of the model is a tensor of floats: {outputs}.{remark}")
     if verbose:
         xs, ws = ([v.name for v in values] for values in (asked.inputs, asked.weights))
         print(f"[onnx_derivative] inputs {xs}, weights {ws}, {options!r}")
@@ -157,7 +158,7 @@ def onnx_derivative(
         try:
             found = _append_gradients(model, asked, options)
         except GradientError as e:
-            raise GradientError(f"{e}{weights_in_operators(proto)}") from e
+            raise GradientError(f"{e}{graphs.weights_in_operators(proto.graph.node)}") from e
         result = graphs.attach(graphs.save(model, outputs=found))
     result = _with_metadata(result, proto)
     if verbose:
@@ -173,19 +174,6 @@ def _opened(onx: graphs.ModelLike) -> tuple[onnx.ModelProto, dict[str, np.ndarra
     elsewhere: dict[str, np.ndarray] = {}
     proto, held = graphs.detached(graphs.read(onx, elsewhere))
     return proto, held | elsewhere
-
-
-def weights_in_operators(model: onnx.ModelProto) -> str:
-    """Return a remark about weights in an operator of ai.onnx.ml, with the remedy; empty without such an operator."""
-    operators = (node.op_type for node in model.graph.node if node.domain == "ai.onnx.ml")
-    kind = next((name for name in operators if name.startswith(("Linear", "SVM", "TreeEnsemble"))), None)
-    if kind is None:
-        return ""
-    plain = f" Use skl2onnx.to_onnx(model, X, black_op={{{kind!r}}}) to write a matrix product instead."
-    return (
-        f" Its weights are in {kind}, which OrtGradientRegressor and OrtGradientClassifier can train."
-        f"{plain if kind.startswith('Linear') else ''}"
-    )
 
 
 def gradients(
@@ -412,7 +400,9 @@ def _wanted_inputs(model: ir.Model, inputs: Sequence[str] | None, labels: Sequen
     free = [v for v in model.graph.inputs if v.name not in model.graph.initializers]
     if inputs is None:
         return [v for v in free if graphs.is_float(v) and v.name not in labels]
-    found = [graphs.find(free, name, "input") for name in _names(inputs, "inputs")]
+    names = _names(inputs, "inputs")
+    _check_kind(names, {str(name) for name in model.graph.initializers}, "an initializer", "weights")
+    found = [graphs.find(free, name, "input") for name in names]
     for value in found:
         if not graphs.is_float(value):
             raise ModelError(f"The input {graphs.describe(value)} is not floating-point, so it has no derivative.")
@@ -425,7 +415,9 @@ def _wanted_weights(model: ir.Model, weights: Sequence[str] | None) -> list[ir.V
     known = model.graph.initializers
     if weights is None:
         return [v for v in known.values() if graphs.is_float(v)]
-    found = [graphs.find(known.values(), name, "initializer", WeightError) for name in _names(weights, "weights")]
+    names = _names(weights, "weights")
+    _check_kind(names, {str(v.name) for v in model.graph.inputs} - known.keys(), "an input", "inputs")
+    found = [graphs.find(known.values(), name, "initializer", WeightError) for name in names]
     for value in found:
         if not graphs.is_float(value):
             quantized = any(n.op_type.startswith("Dequantize") or "Integer" in n.op_type for n in value.consumers())
@@ -434,6 +426,13 @@ def _wanted_weights(model: ir.Model, weights: Sequence[str] | None) -> list[ir.V
                 f"has no derivative. Differentiate {'the model before quantization' if quantized else 'another one'}."
             )
     return found
+
+
+def _check_kind(names: Sequence[str], others: Container[str], kind: str, argument: str) -> None:
+    """Raise a WeightError for a name that belongs to another argument."""
+    for name in names:
+        if name in others:
+            raise WeightError(f"{name!r} is {kind}. Pass its name as {argument}=[{name!r}].")
 
 
 def _weights_become_inputs(model: ir.Model, weights: list[ir.Value], *, keep_values: bool) -> None:

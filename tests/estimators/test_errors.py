@@ -87,7 +87,7 @@ PARAMETERS = [
     (
         dict(estimator=QUANTIZED),
         WeightError,
-        "Weights of a dynamically quantized model are integers. Quantize the original model in the QDQ",
+        "There is no weight to train: weights of a dynamically quantized model are integers. Quantize the original model in the QDQ",
     ),
     (dict(penalty={"coeff": 1.0}), WeightError, "The penalty is on 'coeff', which is not trained. Did you mean 'coef'"),
     (dict(penalty={"coef": -1.0}), LossError, "must be a finite number >= 0"),

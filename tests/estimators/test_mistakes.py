@@ -2772,7 +2772,7 @@ THIRD_HOUR = [
         "got GraphProto. Pass the model that contains the graph.",
     ),
     (lambda r: r.embed(X, "hidden"), ModelError, "The model has no result 'hidden'. Known: "),
-    (lambda r: r.embed(X, "coef"), ModelError, "result 'coef'. It is a weight: the result of its layer is '"),
+    (lambda r: r.embed(X, "coef"), ModelError, "result 'coef'. The layer with these weights returns '"),
     (
         lambda _: C(NETWORK, max_iter=0).fit(IRIS, SPECIES).embed(IRIS, "classes_cast"),
         ModelError,

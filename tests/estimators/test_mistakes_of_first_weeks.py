@@ -177,7 +177,7 @@ def of_search(name):
         (
             lambda: tagger().score(IRIS, SPECIES),
             DataError,
-            "y has one class per row, but the model was fitted on 2 labels per row. Pass y in this form.",
+            "y has one class per row, but the model was fitted on 2 labels per row. Pass an indicator matrix of 2 columns",
         ),
         (
             lambda: tagger().score(IRIS, np.c_[TAGS, TAGS]),

@@ -395,7 +395,7 @@ CALLS = [
     (
         lambda: C(READER, max_iter=0).fit(TOKENS, KINDS).gradient(TOKENS, KINDS),
         DataError,
-        "several inputs: input_ids, attention_mask. No input is floating-point. get_training_graphs() has the graph",
+        "No input is floating-point: input_ids, attention_mask. For the gradient of the embeddings of tokens, export",
     ),
     # sizes and colors of images
     (
@@ -709,7 +709,7 @@ CALLS = [
     (
         lambda: add_loss_output(LINE, l2=0.1),
         LossError,
-        "has no parameter 'l2'. Known: none. Add a penalty of weights by name: penalty={'coef': {'l2': 0.1}}.",
+        "has no parameter 'l2'. Known: none. It is a parameter of the estimators; add_loss_output takes it by the name",
     ),
     (
         lambda: R(

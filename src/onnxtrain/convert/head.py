@@ -114,6 +114,11 @@ def with_new_head(
         cut, scores = _replaced(changed, _last_layer(changed, chosen), chosen, int(n_outputs), rng)
     else:
         known = [v for v in _values(changed) if v.name == features] or _with_features(changed)
+        results = graph.results_with(proto.graph.node, features)
+        if results and not any(v.name == features for v in known):
+            raise ModelError(
+                f"The model has no value {features!r}. The layer with these weights returns {results[-1]!r}."
+            )
         cut = graph.find(known, features, "value")
         if not _has_features(cut) or not _shows_rows(changed, cut):
             _infer_at_newest_opset(proto, cut)

@@ -38,7 +38,7 @@ from onnxtrain.estimators.sample_weights import NO_WEIGHT, check_sample_weight
 from onnxtrain.estimators.settings import floats_of
 from onnxtrain.estimators.targets import is_positional
 from onnxtrain.estimators.trained import TrainedModel
-from onnxtrain.estimators.validation import check_known, check_no_durations, warn_of_new_map, warn_of_other_order
+from onnxtrain.estimators.validation import check_known, check_map, check_no_durations, warn_of_other_order
 from onnxtrain.rows.lazy import in_memory, is_plain
 from onnxtrain.rows.parts import Part, Parts, as_parts, with_rows
 from onnxtrain.training.data import TrainingData
@@ -491,7 +491,7 @@ def check_first_rows(
     form: InputForm | None = None,
 ) -> Rows:
     """Check the first rows of a fit; their form is that of a table unless `form` is given."""
-    warn_of_new_map(X)
+    check_map(X)
     if form is None:
         form = InputForm.of(X, estimator.estimator, floats_of(estimator.dtype))
     names = getattr(estimator.estimator, "feature_names_in_", None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -286,7 +287,7 @@ def _of_gaps_in_texts(message: str, X: object) -> str:
 
 def _with_remedy(message: str, X: Any, *, of_onnx: bool, by_column: bool) -> str:
     """Return a message of scikit-learn, numpy or pandas about rows or targets, with the remedy."""
-    for of_cause in (_of_values, _of_dictionaries, _of_lengths, _of_gaps_in_texts):
+    for of_cause in (_of_values, _of_map, _of_dictionaries, _of_lengths, _of_gaps_in_texts):
         if said := of_cause(message, X):
             return said
     remedy = _remedy_for(message, X)
@@ -383,6 +384,23 @@ def _place_of(test: Callable[[np.ndarray], np.ndarray], X: Any) -> tuple[float, 
     first = tuple(found[0])
     row, column = (table.row[first], table.col[first]) if hasattr(X, "tocoo") else first
     return float(values[first]), f"row {row}, column {repr(X.columns[column]) if is_frame(X) else column}"
+
+
+def _of_map(message: str, X: Any) -> str:
+    """Return the message about NaN or infinity in a memory map that reads a part of its file; else nothing."""
+    wrong = "X contains NaN" in message or "X contains infinity" in message
+    if not wrong or not isinstance(X, np.memmap) or X.filename is None or not os.path.exists(X.filename):
+        return ""
+    size, whole = os.path.getsize(X.filename), X
+    while isinstance(whole.base, np.memmap):  # X is a part of it
+        whole = whole.base
+    if whole.offset + whole.nbytes == size:
+        return ""
+    return (
+        f"{message.partition(chr(10))[0].removesuffix('.')}. It is a memory map of {X.dtype} that reads {whole.nbytes} "
+        f"of the {size} bytes of its file. Pass numpy.memmap the type of the values in the file, or write it with "
+        "numpy.save(path, X) and pass numpy.load(path, mmap_mode='r')."
+    )
 
 
 def _of_dictionaries(message: str, X: Any) -> str:

@@ -310,6 +310,10 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
         raise FileError(f"The folder {str(folder)!r} cannot be written: {e.strerror or e}.{remedy}") from e
 
 
+#: How to save a state.
+_SAVE_STATE = "Save the state that step.onnx has reached, numpy.savez('state.npz', **state)"
+
+
 def _arrays_in(path: Path, most: int) -> dict[str, np.ndarray]:
     """Return the arrays of a state from ``state.npz`` of numpy, or from the model ``state.onnx``.
 
@@ -325,7 +329,10 @@ def _arrays_in(path: Path, most: int) -> dict[str, np.ndarray]:
     if len(files) != 1 or not files[0].is_file():
         found = "both exist" if len(files) > 1 else "there is none"
         known = " or ".join(names)
-        raise DataError(f"A state is read from a file, or from {known} in a folder, but {found}: {str(path)!r}.")
+        remedy = "Pass the path of one of them." if len(files) > 1 else f"{_SAVE_STATE} there."
+        raise DataError(
+            f"A state is read from a file, or from {known} in a folder, but {found}: {str(path)!r}. {remedy}"
+        )
     try:
         if files[0].suffix == ".npz":
             with zipfile.ZipFile(files[0]) as archive:
@@ -336,5 +343,14 @@ def _arrays_in(path: Path, most: int) -> dict[str, np.ndarray]:
                 return dict(arrays)
         proto = onnx.load_model(files[0])
     except Exception as e:  # the errors of protobuf and of damaged archives have no common base class
-        raise DataError(f"The state cannot be read from {str(files[0])!r}: {e}") from e
+        if files[0].suffix in (".npz", ".onnx"):
+            raise DataError(f"The state cannot be read from {str(files[0])!r}: {e}") from e
+        raise DataError(
+            f"{str(files[0])!r} is no state, which is a file .npz of numpy, or .onnx of the JavaScript runner. "
+            f"{_SAVE_STATE}, and pass its path."
+        ) from e
+    if proto.graph.node:
+        raise DataError(
+            f"{str(files[0])!r} contains a graph, not a state. {_SAVE_STATE}, and pass its path, or pass state itself."
+        )
     return {t.name: np.array(onnx.numpy_helper.to_array(t)) for t in proto.graph.initializer}

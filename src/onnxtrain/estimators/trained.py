@@ -25,7 +25,7 @@ from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features
 from onnxtrain.estimators.remedies import as_data_error
 from onnxtrain.estimators.sample_weights import rounded_weights
 from onnxtrain.estimators.source import Source
-from onnxtrain.graph import FLOATS, write_model
+from onnxtrain.graph import FLOATS, results_with, write_model
 from onnxtrain.losses.outputs import Layout
 from onnxtrain.registry import did_you_mean
 from onnxtrain.runtime.device import Device, find_device
@@ -55,6 +55,13 @@ _PACKED, _MANY_PACKED = 16, 2**20
 
 #: The remedy for a gradient that is not one with respect to rows.
 _OF_WEIGHTS = " get_training_graphs() has the graph that computes the gradients of the weights."
+
+
+#: The remedy for the gradient of a model that takes token ids.
+_OF_EMBEDDINGS = (
+    " For the gradient of the embeddings of tokens, export the network with the embeddings as its input, inputs_embeds "
+    "in transformers."
+)
 
 
 class _ShownWeights(Named):
@@ -345,9 +352,8 @@ class TrainedModel:
         steps = list(getattr(self.source.estimator, "named_steps", ()))
         if output in steps[:-1]:
             known = f"It is a step of the pipeline: use to_sklearn()[:{steps.index(output) + 1}].transform(X). {known}"
-        results = [node.output[0] for node in nodes if output in node.input and node.output[0] in ours]
-        if output in self.weights and results:
-            known = f"It is a weight: the result of its layer is {results[0]!r}. {known}"
+        if results := [name for name in results_with(nodes, output) if name in ours]:
+            known = f"The layer with these weights returns {results[-1]!r}. {known}"
         return ModelError(f"The model has no result {output!r}. {known}")
 
     def _feature(self, wrt: str) -> str:
@@ -361,6 +367,8 @@ class TrainedModel:
             remedy = " The gradient of a column is that column of gradient(X)." if len(names) == 1 else ""
             if wrt in self.weights:
                 remedy = _OF_WEIGHTS
+            if wrt == "X" and not any(dtype.kind == "f" for dtype in self.source.model.features.values()):
+                raise DataError(f"No input is floating-point: {', '.join(names)}.{self._differentiable()}")
             if wrt == "X" and not remedy:
                 raise DataError(f"The model has several inputs: {', '.join(names)}.{self._differentiable()}")
             raise DataError(f"The model has no input {wrt!r}. Its inputs are {', '.join(names)}.{remedy}")
@@ -379,7 +387,7 @@ class TrainedModel:
             return f" Pass the column {column!r} as floats in fit: X.astype({{{column!r}: float}})."
         if floats:
             return f" Name a floating-point input: wrt={floats[-1]!r}."
-        return f" No input is floating-point.{_OF_WEIGHTS}"
+        return f"{_OF_EMBEDDINGS}{_OF_WEIGHTS}" if integers and self.source.original is not None else _OF_WEIGHTS
 
     def _run_all(self, onx: bytes, X: Features) -> list[np.ndarray]:
         session = self.place.open(onx, shared=False)

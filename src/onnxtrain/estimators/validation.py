@@ -151,8 +151,17 @@ def check_no_durations(y: Any) -> None:
         )
 
 
-def warn_of_new_map(X: Any) -> None:
-    """Warn of a memory map in the mode that empties an existing file."""
+#: The first bytes of a file of numpy.save.
+_HEADER = b"\x93NUMPY"
+
+
+def check_map(X: Any) -> None:
+    """Raise for a memory map that reads the header of a file; warn of the mode that empties an existing file."""
+    if isinstance(X, np.memmap) and X.offset == 0 and X[:1].tobytes().startswith(_HEADER):
+        raise DataError(
+            "X is a memory map of a file of numpy.save, whose header it reads as values. Pass numpy.load(path, "
+            "mmap_mode='r')."
+        )
     if isinstance(X, np.memmap) and X.mode == "w+" and X.dtype.kind in "biuf" and X.size and not X.any():
         warn(
             "X is a memory map of zeros. mode='w+' of numpy.memmap writes a new file, also over one with values. Write "

@@ -389,6 +389,7 @@ def _check_arity(node: onnx.NodeProto, schema: Any) -> None:
             raise ModelError(
                 f"{node.op_type} (node {node.name!r}) must have "
                 f"{least if least == most else f'{least} to {most}'} {what}, got {found}."
+                f"{_of_another_opset(node, schema)}"
             )
     if "" in node.input:
         _check_left_out(node, schema)
@@ -420,7 +421,8 @@ def _check_attributes(node: onnx.NodeProto, schema: Any) -> None:
         raise ModelError(f"{where} has duplicate attributes: {[a.name for a in node.attribute]}.")
     for name, attribute in found.items():
         if name not in known:
-            raise ModelError(f"{where} has an unknown attribute {name!r}. {did_you_mean(name, known)}")
+            remedy = _of_another_opset(node, schema) or f" {did_you_mean(name, known)}"
+            raise ModelError(f"{where} has an unknown attribute {name!r}.{remedy}")
         if attribute.ref_attr_name:
             raise ModelError(
                 f"The attribute {name!r} of {where} refers to the attribute {attribute.ref_attr_name!r} of a function, "
@@ -432,6 +434,24 @@ def _check_attributes(node: onnx.NodeProto, schema: Any) -> None:
     for name in known:
         if name not in found and known[name].required:
             raise ModelError(f"{where} lacks the required attribute {name!r}.")
+
+
+def _of_another_opset(node: onnx.NodeProto, schema: Any) -> str:
+    """Return the remedy for a node of ai.onnx that is written for another opset, with a leading space; else ""."""
+    since = schema.since_version
+    for opset in (*range(since - 1, 0, -1), *range(since + 1, onnx.defs.onnx_opset_version() + 1)):
+        other = None if schema.domain else find_schema(node.op_type, opset, "")
+        if (
+            other is not None
+            and other.min_input <= len(node.input) <= other.max_input
+            and len(node.output) <= other.max_output
+            and {a.name for a in node.attribute} <= _attributes(other).keys()
+        ):
+            return (
+                f" It is written for opset {opset}, and the model declares another. Declare the opset of its nodes: "
+                f"onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid('', {opset})])."
+            )
+    return ""
 
 
 class _Attribute(NamedTuple):

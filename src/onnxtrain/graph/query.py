@@ -116,6 +116,24 @@ def find(values: Iterable[ir.Value], name: str, kind: str, error: type[Exception
     return found[name]
 
 
+def weights_in_operators(nodes: Iterable[Any]) -> str:
+    """Return a remark about weights in an operator of ai.onnx.ml, with the remedy; empty without such an operator."""
+    operators = (node.op_type for node in nodes if node.domain == "ai.onnx.ml")
+    kind = next((name for name in operators if name.startswith(("Linear", "SVM", "TreeEnsemble"))), None)
+    if kind is None:
+        return ""
+    plain = f" Use skl2onnx.to_onnx(model, X, black_op={{{kind!r}}}) to write a matrix product instead."
+    return (
+        f" Its weights are in {kind}, which OrtGradientRegressor and OrtGradientClassifier can train."
+        f"{plain if kind.startswith('Linear') else ''}"
+    )
+
+
+def results_with(nodes: Iterable[onnx.NodeProto], module: str) -> list[str]:
+    """Return the results of the nodes that take a weight of a module of PyTorch or Keras, such as ``fc.weight``."""
+    return [y for node in nodes if any(f"{name}.".startswith(f"{module}.") for name in node.input) for y in node.output]
+
+
 def operator_name(op_type: str, domain: str = "") -> str:
     """Return the key of an operator in tables: its name, with its domain if that is not ai.onnx.
 

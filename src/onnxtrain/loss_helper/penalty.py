@@ -12,7 +12,7 @@ from numpy.typing import DTypeLike
 
 from onnxtrain import graph as graphs
 from onnxtrain.arguments import lists_its_arguments
-from onnxtrain.errors import LossError
+from onnxtrain.errors import ArgumentTypeError, LossError
 from onnxtrain.graph import ModelLike, Op, is_float, unique_name
 from onnxtrain.losses.table import check_number
 from onnxtrain.registry import did_you_mean
@@ -89,6 +89,8 @@ def penalty_loss_onnx(
     >>> [node.op_type for node in nodes]
     ['ReduceSumSquare', 'Mul']
     """
+    if not isinstance(name, str):
+        raise ArgumentTypeError(f"name must be the name of the weight, a string, got {type(name).__name__}.")
     factors = _check_factors(name, {"l1": 0 if l1 is None else l1, "l2": 0 if l2 is None else l2})
     if factors == (0, 0):
         raise LossError(f"The penalty on {name!r} needs a positive l1 or l2.")
@@ -169,7 +171,7 @@ def find_penalties(
         if name not in known:
             raise LossError(
                 f"The penalty names {name!r}, which is not a floating-point initializer or input. "
-                f"{did_you_mean(name, known)}"
+                f"{did_you_mean(name, known)}{graphs.weights_in_operators(model.graph)}"
             )
         found[known[name]] = factors
     return found

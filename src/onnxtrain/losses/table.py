@@ -485,7 +485,10 @@ def _remedy_of_param(name: str, param: str, params: Mapping[str, Any]) -> str:
             "class_weight of OrtGradientClassifier."
         )
     if param in ("l1", "l2"):
-        return f" Add a penalty of weights by name: penalty={{'coef': {{{param!r}: 0.1}}}}."
+        return (
+            f" It is a parameter of the estimators; add_loss_output takes it by the name of the weight, "
+            f"penalty={{name: {{{param!r}: 0.1}}}}."
+        )
     owners = [n for n, entry in LOSSES.items() if param in inspect.signature(entry.function).parameters]
     if not owners or param in _OPERANDS:
         return ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import Any, NoReturn
 
@@ -18,7 +18,6 @@ from onnxtrain import graph as graphs
 from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.attributes import NamesItsAttributes
 from onnxtrain.errors import ArgumentTypeError, DeviceError, ParameterError, WeightError
-from onnxtrain.grad_helper import weights_in_operators
 from onnxtrain.ortgradient._function import (
     Agent,
     Engine,
@@ -132,13 +131,21 @@ class OrtGradientForwardBackward(NamesItsAttributes):
     ):
         if class_name is not None and not isinstance(class_name, str):
             raise ArgumentTypeError(f"class_name must be a string, got {class_name!r:.80}.")
+        _check_options(sess_options, "sess_options", "SessionOptions", "intra_op_num_threads = 1")
+        _check_options(run_options, "run_options", "RunOptions", "log_severity_level = 3")
+        if isinstance(provider_options, Mapping):
+            raise ArgumentTypeError(
+                f"provider_options must be a list with a dictionary for each of providers, got "
+                f"{provider_options!r:.80}. Pass [{provider_options!r:.80}]."
+            )
         if builder not in BUILDERS:
             raise ParameterError(f"Unknown builder {builder!r}. {did_you_mean(builder, BUILDERS)}")
         self.onnx_model = graphs.read(onnx_model)
         self.builder = builder
         self.graph_builder_config = graph_builder_config
         self.weights_to_train = self._find_weights(weights_to_train)
-        self._arranged = arrange(self.onnx_model, input_names, output_names, self.weights_to_train)
+        order, chosen = ([names] if isinstance(names, str) else names for names in (input_names, output_names))
+        self._arranged = arrange(self.onnx_model, order, chosen, self.weights_to_train)
         given = {*self.weights_to_train, *(t.name for t in self._arranged.graph.initializer)}
         self.input_names = [v.name for v in self._arranged.graph.input if v.name not in given]
         self.output_names = [v.name for v in self._arranged.graph.output]
@@ -161,9 +168,10 @@ class OrtGradientForwardBackward(NamesItsAttributes):
         known = {t.name: Tensor(t.name, t.data_type, tuple(t.dims)) for t in self.onnx_model.graph.initializer}
         real = [name for name, tensor in known.items() if tensor.is_real]
         if names is None and not real:
+            remark = graphs.weights_in_operators(self.onnx_model.graph.node)
             raise WeightError(
                 f"The model has no floating-point initializer to train; initializers: {list(known)}."
-                f"{weights_in_operators(self.onnx_model) or ' Pass a model with weights, initializers of its graph.'}"
+                f"{remark or ' Pass a model with weights, initializers of its graph.'}"
             )
         if names is not None and not isinstance(names, (str, Sequence, Set)):
             raise ArgumentTypeError(f"weights_to_train must be a list of names, got {names!r:.80}. Known: {real}.")
@@ -391,6 +399,15 @@ class OrtGradientForwardBackward(NamesItsAttributes):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(...)"
+
+
+def _check_options(options: object, name: str, kind: str, example: str) -> None:
+    """Raise an ArgumentTypeError unless options are None or of a class of onnxruntime."""
+    if options is not None and not isinstance(options, getattr(onnxruntime, kind)):
+        raise ArgumentTypeError(
+            f"{name} must be onnxruntime.{kind}, got {options!r:.80} of type {type(options).__name__}. Make them, "
+            f"options = onnxruntime.{kind}(), and set their attributes, such as options.{example}."
+        )
 
 
 def _name_of(providers: Any) -> Any:

@@ -146,6 +146,8 @@ def _checked(
             remedy = "It comes from a step of another estimator, or with another solver."
             if arrays and all(name in weights for name in arrays):
                 remedy = f"These are weights. Assign each of them: model.weights_[{min(arrays)!r}] = values."
+            if names == {"loss"}:
+                remedy = "Leave it out: it is no part of the state."
             if {f"next_{name}" for name in expected} <= {*arrays}:
                 remedy = (
                     "The outputs of a step begin with next_. Pass "

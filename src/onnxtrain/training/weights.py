@@ -50,15 +50,16 @@ def _none_left(model: TrainableModel, wanted: object) -> str:
         return f"weights_to_train={wanted!r:.80} selects none of {', '.join(some)}. Name some of them."
     operators = {node.op_type for node in model.graph().graph.node}
     quantized = operators & {"DequantizeLinear", "MatMulInteger", "ConvInteger", "MatMulNBits"}
-    kept = (
+    if quantized:
+        return (
+            "weights of a dynamically quantized model are integers. Quantize the original model in the QDQ format "
+            "instead (onnxruntime's quantize_static)."
+        )
+    if not some:
+        return "the model has no parameters between its inputs and its output."
+    return (
         "the model holds only buffers, such as the statistics of a scaler, which are not trained by default. Pass a "
         f"model with a predictor behind them, or name those to train, as in weights_to_train={some}."
-    )
-    return (kept if some else "the model has no parameters between its inputs and its output.") + (
-        " Weights of a dynamically quantized model are integers. Quantize the original model in the QDQ format "
-        "instead (onnxruntime's quantize_static)."
-        if quantized
-        else ""
     )
 
 
