@@ -135,6 +135,11 @@ def _apply_rule(
         raise GradientError(_no_rule(node, outputs))
     with _faults_of_the_rule(node, outputs):
         found = known.rule(op, node, *incoming)
+    if found is None and not is_of_package(known.rule):
+        raise GradientError(
+            f"The rule of {_named(node)} returned nothing. End it with return and the gradient of each operand. For an "
+            "operator whose derivative is zero, use onnxtrain.no_gradient instead of a rule."
+        )
     gradients = list(found) if isinstance(found, (list, tuple)) else [found]
     wrong = [dx for dx in gradients if dx is not None and not isinstance(dx, ir.Value)]
     if wrong:
@@ -176,9 +181,15 @@ def _faults_of_the_rule(node: ir.Node, outputs: Iterable[ir.Value]) -> Iterator[
         if unknown and isinstance(e, TypeError):  # of arithmetic with the number of axes
             known_rank(unknown[0], node)
         operands_ = ", ".join(describe(x) for x in node.inputs)
+        known = derivative_of(node)
+        remedy = "Either the node does not have the operands and attributes of its operator, or the rule is wrong."
+        if known is not None and known.rule is not None and not is_of_package(known.rule):
+            remedy = (
+                "A rule computes with op, such as op.Mul(dy, 2.0), and not with numpy or the operators of Python, and "
+                "node.inputs has the operands of the node."
+            )
         raise GradientError(
-            f"The rule of {_named(node)} failed for ({operands_}): {type(e).__name__}: {e}. "
-            "Either the node does not have the operands and attributes of its operator, or the rule is wrong."
+            f"The rule of {_named(node)} failed for ({operands_}): {type(e).__name__}: {e}. {remedy}"
         ) from e
 
 
