@@ -623,6 +623,11 @@ SPARSE = ROWS[0].map_blocks(
 NAMES = on_workers(np.array(["a", "b", "c"])[CLASSES])[0]
 
 
+def frame_of(rows, n_parts):
+    """Return rows as a Dask frame, whose columns are named by their numbers."""
+    return dd.from_pandas(pd.DataFrame(rows).rename(columns=str), npartitions=n_parts)
+
+
 def classifier_like(model):
     return on_dask.OrtGradientClassifier(client=model.client, max_iter=1)
 
@@ -632,8 +637,10 @@ REFUSED = {
     "in memory": (lambda m: m.fit(X, Y), ArgumentTypeError, "X must be a Dask array or frame, got ndarray"),
     "y in memory": (lambda m: m.fit(ROWS[0], Y), ArgumentTypeError, "y must be a Dask array or frame, got ndarray"),
     "no y": (lambda m: m.fit(ROWS[0]), DataError, r"y is missing. Pass Dask arrays or frames: fit\(X, y\). Rows in parts are for"),
-    "partitions": (lambda m: m.fit(ROWS[0], ROWS[1][:50]), DataError, "y must have the same partitions as X, but has 3, and X has 5"),
-    "rows": (lambda m: m.fit(*on_workers(X, chunks=(50, 40)), *on_workers(Y[:80], chunks=(50, 30))), DataError, "partition of y has 30 rows, but that of X has 40"),
+    "partitions": (lambda m: m.fit(ROWS[0], ROWS[1][:50]), DataError, "X has 90 rows, but y has 50. Pass one for each row."),
+    "partitions of frames": (lambda m: m.fit(frame_of(X, 3), frame_of(Y, 2)["0"]), DataError, "y must have the same partitions as X, but has 2, and X has 3"),
+    "name of y": (lambda m: m.fit(frame_of(np.c_[X, Y], 3), "5"), ArgumentTypeError, r"got str. Pass X.drop\(columns='5'\) and X\['5'\]."),
+    "rows": (lambda m: m.fit(frame_of(X, 2), frame_of(Y[:80], 2)["0"]), DataError, "partition of y has 40 rows, but that of X has 45"),
     "masked": (lambda m: m.fit(da.ma.masked_greater(ROWS[0], 1), ROWS[1]), DataError, r"X has \d+ masked values. Fill them"),
     "sparse among dense": (lambda m: m.fit(SPARSE, ROWS[1]), DataError, r"All partitions must have the same form of rows, got \(5, 'sparse'\) and \(5,\)"),
     "no label": (lambda m: classifier_like(m).fit(ROWS[0], da.from_array(np.array(["a", None, "b"] * 30, object), chunks=30)[:90].rechunk((CHUNKS,))), DataError, "none may be missing.*dropna"),
@@ -652,7 +659,7 @@ REFUSED = {
     "X_val in memory": (lambda m: m.fit(*ROWS, X_val=X, y_val=ROWS[1]), ArgumentTypeError, r"X_val must be a Dask array or frame, got ndarray. Pass dask.array.from_array\(X_val\)\."),
     "y_val in memory": (lambda m: m.fit(*ROWS, X_val=ROWS[0], y_val=Y), ArgumentTypeError, "y_val must be a Dask array or frame, got ndarray"),
     "frame of X_val": (lambda m: m.fit(*ROWS, X_val=pd.DataFrame(X), y_val=ROWS[1]), ArgumentTypeError, r"Pass dask.dataframe.from_pandas\(X_val, npartitions=1\)\."),
-    "partitions of y_val": (lambda m: m.fit(*ROWS, X_val=ROWS[0], y_val=ROWS[1][:50]), DataError, "y_val must have the same partitions as X_val, but has 3, and X_val has 5"),
+    "partitions of y_val": (lambda m: m.fit(*ROWS, X_val=ROWS[0], y_val=ROWS[1][:50]), DataError, "X_val has 90 rows, but y_val has 50. Pass one for each row."),
     "delayed": (lambda m: m.fit(dask.delayed(X), ROWS[1]), ArgumentTypeError, "X must be a Dask array or frame, got Delayed"),
     "score": (lambda m: m.fit(*ROWS).score(*ROWS, da.zeros(90, chunks=30)), DataError, "No partition has a row with"),
     "client": (lambda m: m.set_params(client="tcp://h:1").fit(*ROWS), ParameterError, "client must be a distributed.Client.*, got 'tcp://h:1'. Pass client=distributed.Client\\('tcp"),

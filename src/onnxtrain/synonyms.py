@@ -25,7 +25,8 @@ SYNONYMS = {
     "dtype": "precision amp fp16 bf16 mixed_precision float_type",
     "early_stopping": "early_stop load_best_model_at_end",
     "epsilon": "eps",
-    "estimator": "model base_estimator onnx_model model_onnx net module network regressor classifier pipeline",
+    "estimator": "model base_estimator onnx_model model_onnx model_path onnx_path path net module network regressor "
+    "classifier pipeline",
     "gradient_builder": "builder backend",
     "ignore_index": "ignore_label padding_idx",
     "init": "init_method initialization kernel_initializer",

@@ -4,21 +4,41 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import pandas as pd
 import pytest
 from onnx import helper, numpy_helper
 from skl2onnx import to_onnx
+from sklearn.base import BaseEstimator, RegressorMixin
 from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder
 
 from onnxtrain import (
     DerivativeOptions,
+    OrtGradientClassifier,
     OrtGradientForwardBackward,
     OrtGradientRegressor,
     add_loss_output,
+    converter,
+    gradient_rule,
     onnx_derivative,
     penalty_loss_onnx,
+    trainable_weights,
 )
-from onnxtrain.errors import ArgumentTypeError, DataError, LossError, ModelError, OptimizerError, WeightError
+from onnxtrain.convert.custom import CONVERTERS
+from onnxtrain.errors import (
+    ArgumentTypeError,
+    ConversionError,
+    DataError,
+    GradientError,
+    LossError,
+    ModelError,
+    OptimizerError,
+    ParameterError,
+    WeightError,
+)
 from onnxtrain.optim import Optimizer
+from onnxtrain.rows import from_files
 
 R = OrtGradientRegressor
 
@@ -35,6 +55,23 @@ def built(nodes, opset, *weights):
 
 
 LINE = built([helper.make_node("MatMul", ["X", "W"], ["Y"])], 21, ("W", np.ones((3, 1), np.float32)))
+
+#: A line whose intercept is an input.
+LINE_OF_TWO = built(
+    [helper.make_node("MatMul", ["X", "W"], ["h"]), helper.make_node("Add", ["h", "b"], ["Y"])],
+    21,
+    ("W", np.ones((3, 1), np.float32)),
+)
+LINE_OF_TWO.graph.input.append(helper.make_tensor_value_info("b", 1, ["n", 1]))
+
+
+def without_input():
+    """Return a model without inputs."""
+    weight = ("X", np.ones((2, 3), np.float32))
+    onx = built([helper.make_node("MatMul", ["X", "W"], ["Y"])], 21, weight, ("W", np.ones((3, 1), np.float32)))
+    del onx.graph.input[:]
+    return onx
+
 
 #: A network as torch.export writes it: the names of weights begin with those of the modules.
 NETWORK = built(
@@ -131,6 +168,24 @@ CALLS = {
         ArgumentTypeError,
         "name must be the name of the weight, a string, got ndarray.",
     ),
+    "a renamed weight": (
+        lambda: R(built([helper.make_node("MatMul", ["X", "W"], ["Y"])], 21, ("V", np.ones((3, 1), np.float32)))).fit(
+            X, y
+        ),
+        ModelError,
+        "reads 'W', which no node computes. Add an initializer or an input of this name, or correct the name in the node.",
+    ),
+    "no input": (lambda: R(without_input()).fit(X, y), ModelError, "The model has no input for rows."),
+    "a missing state": (
+        lambda: R(LINE_OF_TWO).fit({"X": X}, y),
+        DataError,
+        "Add it to the others: X. A value for all rows is inputs={'b': 0}, a parameter.",
+    ),
+    "the path as model_path": (
+        lambda: R(model_path="net.onnx"),
+        ArgumentTypeError,
+        "has no parameter 'model_path'. Did you mean 'estimator'?",
+    ),
     "options of a session": (
         lambda: OrtGradientForwardBackward(LINE, sess_options={"intra_op_num_threads": 1}),
         ArgumentTypeError,
@@ -162,8 +217,109 @@ def test_the_remedies_for_names():
     assert model.embed(X, "linear").shape == (20, 2)
     assert R(NETWORK, head="new", features="linear", max_iter=1).fit(X, y).n_iter_ == 1
     assert [o.name for o in onnx_derivative(LINE, inputs=["X"], weights=["W"]).graph.output] == ["X_grad", "W_grad"]
+    assert R(LINE_OF_TWO, inputs={"b": 0}, max_iter=1).fit({"X": X}, y).n_iter_ == 1
     assert onnx_derivative(add_loss_output(LINE), options=DerivativeOptions.Loss, loss="loss", label="label")
     assert OrtGradientForwardBackward(LINE, input_names="X", output_names="Y").output_names == ["Y"]
+
+
+# --------------------------------------------------------- rules and converters
+
+
+def ruled(name, rule):
+    """Return the derivative of a model with an operator of a domain of its own, whose rule is `rule`."""
+    gradient_rule(name, domain="mistakes")(rule)
+    nodes = [helper.make_node("MatMul", ["X", "W"], ["h"]), helper.make_node(name, ["h"], ["Y"], domain="mistakes")]
+    onx = built(nodes, 21, ("W", np.ones((3, 1), np.float32)))
+    onx.opset_import.append(helper.make_opsetid("mistakes", 1))
+    return onnx_derivative(onx)
+
+
+def test_a_rule_without_return():
+    def forgotten(op, node, dy):
+        op.Mul(dy, 2.0)
+
+    with pytest.raises(GradientError, match="returned nothing. End it with return and the gradient of each operand."):
+        ruled("Forgotten", forgotten)
+
+
+def test_a_rule_of_numpy():
+    def of_numpy(op, node, dy):
+        return dy * np.sign(node.inputs[0])
+
+    with pytest.raises(GradientError, match=r"A rule computes with op, such as op.Mul\(dy, 2.0\), and not with numpy"):
+        ruled("OfNumpy", of_numpy)
+
+
+class Own(RegressorMixin, BaseEstimator):
+    """A linear model of one's own."""
+
+    def fit(self, X, y):
+        """Solve the least squares."""
+        self.n_features_in_ = X.shape[1]
+        self.coef_ = np.linalg.lstsq(X, y, rcond=None)[0]
+        return self
+
+
+def test_a_converter_of_other_arguments():
+    with pytest.raises(
+        ParameterError, match=r"is called with \(op, estimator, X\), but takes other arguments: too many"
+    ):
+        converter(Own)(lambda estimator, X: X)
+
+
+def test_a_converter_that_returns_an_array():
+    converter(Own)(lambda op, estimator, X: estimator.coef_)
+    try:
+        with pytest.raises(ConversionError, match=r"must return a result of op, such as op.MatMul\(.*, got ndarray"):
+            R(Own().fit(X, y)).fit(X, y)
+    finally:
+        CONVERTERS.pop(Own)
+
+
+# ------------------------------------------------------------------------- rows
+
+
+def test_a_reader_that_is_a_generator():
+    def read(part):
+        yield X, y
+
+    with pytest.raises(
+        DataError, match=r"read\(0\) must return \(X, y\) .*, got a generator. Return the rows .* at once"
+    ):
+        R().fit(from_files([0, 1], read))
+    halves = from_files([(0, 0), (0, 1)], lambda part: (X[part[1] :: 2], y[part[1] :: 2]))
+    assert R(max_iter=1).fit(halves).n_iter_ == 1
+
+
+def test_the_names_of_weights_of_text_columns():
+    frame = pd.DataFrame({"town": ["Ulm", "Bern"] * 10})
+    model = make_pipeline(OneHotEncoder(), Ridge()).fit(frame, y)
+    with pytest.raises(
+        ConversionError, match=r"a row of zeros is converted. .* pass rows: trainable_weights\(model, X\)"
+    ):
+        trainable_weights(model)
+    assert [w.name for w in trainable_weights(model, frame)] == ["ridge.coef", "ridge.intercept"]
+
+
+def test_labels_of_several_names():
+    onx = built([helper.make_node("MatMul", ["X", "W"], ["Y"])], 21, ("W", np.ones((3, 3), np.float32)))
+    onx.graph.output[0].type.tensor_type.shape.dim[1].dim_value = 3
+    names = np.array(["a,b", "c", "", "a", "b,c"] * 4)
+    with pytest.warns(UserWarning, match="looks like a missing label"), pytest.raises(DataError) as e:
+        OrtGradientClassifier(onx).fit(X, names)
+    assert "MultiLabelBinarizer().fit_transform([label.split(',') for label in y])" in str(e.value)
+    with pytest.raises(DataError, match="Set head='new'"):
+        OrtGradientClassifier(onx).fit(X, np.array(["a", "b", "c", "d"] * 5))
+
+
+def test_color_images_for_a_network_of_gray_images():
+    nodes = [helper.make_node("Flatten", ["X"], ["h"]), helper.make_node("MatMul", ["h", "W"], ["Y"])]
+    onx = built(nodes, 21, ("W", np.ones((4, 1), np.float32)))
+    onx.graph.input[0].CopyFrom(helper.make_tensor_value_info("X", 1, ["n", 1, 2, 2]))
+    images = rng.random((20, 2, 2, 3))
+    with pytest.raises(DataError, match=r"Pass X.mean\(axis=-1\)\[:, None\] for gray images."):
+        R(onx).fit(images, y)
+    assert R(onx, max_iter=1).fit(images.mean(axis=-1)[:, None], y).n_iter_ == 1
 
 
 # ------------------------------------------------------------------------ states

@@ -6,6 +6,7 @@ parser, shape calculator and converter. So nothing has to be registered, and skl
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -96,6 +97,12 @@ def converter(kind: type, *, override: bool = False) -> Callable[[OwnConverter],
                 f"The converter of {kind.__name__} has the arguments of skl2onnx. It takes (op, estimator, X), and "
                 "returns a result of op, such as op.Mul(X, 2.0)."
             )
+        try:
+            inspect.signature(function).bind(None, None, None)
+        except TypeError as e:
+            raise ParameterError(
+                f"The converter of {kind.__name__} is called with (op, estimator, X), but takes other arguments: {e}."
+            ) from e
         known = CONVERTERS.get(kind)
         if known is not None and not override and code_of(known.function) != code_of(function):
             raise ParameterError(
@@ -244,7 +251,10 @@ def _build(function: OwnConverter, operator: Operator) -> onnx.ModelProto:
     found = function(Nodes(op), estimator, op.Concat(*inputs, axis=1) if len(inputs) > 1 else inputs[0])
     name = getattr(function, "__qualname__", repr(function))
     if not isinstance(found, ir.Value):
-        raise ConversionError(f"The converter {name} must return one value, got {found!r}.")
+        raise ConversionError(
+            f"The converter {name} must return a result of op, such as op.MatMul(X, estimator.coef_), got "
+            f"{type(found).__name__}."
+        )
     outputs = [op.Identity(found)]
     if is_classifier(estimator) and len(operator.outputs) > 1:  # skl2onnx does not recognise CatBoost's classifiers
         outputs.insert(0, _labels(op, function, estimator, found))

@@ -16,11 +16,15 @@ _TYPES = (
     "dynamo=False, do_constant_folding=False)."
 )
 
-#: The remedy for a file with operands of different types that was built by hand.
-_ONE_TYPE = (
-    "The operands of a node must have one type. Store arrays of numpy as float32, "
-    "onnx.numpy_helper.from_array(array.astype(numpy.float32), name), or put a Cast before the node."
-)
+#: The remedies for files that were built or edited by hand, by words of the error.
+_BY_HAND = {
+    **dict.fromkeys(
+        ("inconsistent type", "bound to different types"),
+        "The operands of a node must have one type. Store arrays of numpy as float32, "
+        "onnx.numpy_helper.from_array(array.astype(numpy.float32), name), or put a Cast before the node.",
+    ),
+    "which no node computes": "Add an initializer or an input of this name, or correct the name in the node.",
+}
 
 #: The remedy for a file of dynamo=True with a loss of NaN.
 _OPTIMIZED = (
@@ -42,7 +46,7 @@ def remedy_of_faulty_file(onx: onnx.ModelProto, error: str) -> str:
     if is_of_keras(onx) and "ONNX has no operator" in error:
         return f"The exporter of Keras with TensorFlow kept it, and onnxruntime cannot run it either. {WITH_JAX}"
     if onx.producer_name != "pytorch":
-        return _ONE_TYPE if "inconsistent type" in error or "bound to different types" in error else ""
+        return next((remedy for words, remedy in _BY_HAND.items() if words in error), "")
     of_dynamo = bool(held_by_module(onx) or folded_from(onx))
     if "ShapeInferenceError" in error:
         this, other = ("True", "False, do_constant_folding=False") if of_dynamo else ("False", "True")

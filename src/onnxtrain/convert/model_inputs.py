@@ -110,6 +110,8 @@ class Entrance:
         weights = {i.name for i in proto.graph.initializer}
         shapes = {name: _shape(value) for name, value in listed.items() if name in values or name not in weights}
         taking = {name: shape for name, shape in shapes.items() if name not in values}
+        if not shapes:
+            raise ModelError("The model has no input for rows. Export it with its rows as an input.")
         if not taking:
             raise ParameterError(
                 "inputs= fixes every input of the model, so no input is left for the rows. Leave it out for one input."

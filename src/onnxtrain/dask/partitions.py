@@ -49,10 +49,16 @@ def partitions(X: Any, y: Any = None, sample_weight: Any = None, *, suffix: str 
         if column is not None and not is_lazy(column):
             raise ArgumentTypeError(
                 f"{name}{suffix} must be a Dask array or frame, got {type(column).__name__}. "
-                f"{_in_partitions(column, f'{name}{suffix}') if suffix else _elsewhere(column)}"
+                f"{_in_partitions(column, f'{name}{suffix}') if suffix else _elsewhere(column, X)}"
             )
     found = {name: _delayed(column, X) for name, column in columns.items() if column is not None}
     n_parts = len(found["X"])
+    for name, column in columns.items():
+        lengths = [sum(x.chunks[0]) for x in (X, column) if isinstance(x, da.Array) and known(x.chunks[0])]
+        if len(lengths) == 2 and lengths[0] != lengths[1]:
+            raise DataError(
+                f"X{suffix} has {lengths[0]} rows, but {name}{suffix} has {lengths[1]}. Pass one for each row."
+            )
     for name, parts in found.items():
         if len(parts) != n_parts:
             raise DataError(
@@ -64,8 +70,10 @@ def partitions(X: Any, y: Any = None, sample_weight: Any = None, *, suffix: str 
     return [dask.delayed(_part)(*part) for part in zip(found["X"], *rest, strict=True)]
 
 
-def _elsewhere(column: Any) -> str:
-    """Return the remedy for rows that are not distributed: a path, or rows in memory."""
+def _elsewhere(column: Any, X: Any) -> str:
+    """Return the remedy for rows that are not distributed: a name of a column of X, a path, or rows in memory."""
+    if isinstance(column, str) and column in getattr(X, "columns", ()):
+        return f"Pass X.drop(columns={column!r}) and X[{column!r}]."
     if isinstance(column, (str, os.PathLike)):
         read = "read_parquet" if os.fspath(column).endswith(".parquet") else "read_csv"
         return f"Read the files, frame = dask.dataframe.{read}({os.fspath(column)!r}), and pass columns of the frame."

@@ -115,7 +115,9 @@ def no_column(name: str, names: Sequence[str], inputs: Collection[str], widths: 
             f"the columns of each input; in this order, {{{', '.join(chosen)}}}."
         )
     remedy = (
-        f"Rename one of its columns: {', '.join(others)}." if others else f"Add it to the others: {', '.join(names)}."
+        f"Rename one of its columns: {', '.join(others)}."
+        if others
+        else f"Add it to the others: {', '.join(names)}. A value for all rows is inputs={{{name!r}: 0}}, a parameter."
     )
     if len(others) == len(names) == len(inputs) == 1:
         remedy = f"Rename its column: {{{name!r}: X[{others[0]!r}]}}."

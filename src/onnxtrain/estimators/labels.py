@@ -429,9 +429,24 @@ def _classes_of(found: np.ndarray, source: Source) -> np.ndarray:
         if found.min() > 0 and found.max() == n_classes:
             remedy = f"If they count from 1, pass y - 1. {remedy}"
         remedy = f"Without names in the file, the labels are the columns of its output, 0 to {n_classes - 1}. {remedy}"
+    if separator := _separator(found, n_classes):
+        remedy = (
+            "For several labels a row, pass an indicator matrix: sklearn.preprocessing.MultiLabelBinarizer()."
+            f"fit_transform([label.split({separator!r}) for label in y])."
+        )
     shown = " to it" if missing is None else f"={missing}"
     positions = "" if source.model.n_axes == 2 else f" If a label marks positions to ignore, set ignore_index{shown}."
     raise DataError(f"The model has {n_classes} classes, but y has {len(found)}: {some}. {remedy}{positions}")
+
+
+def _separator(found: np.ndarray, n_classes: int) -> str | None:
+    """Return what separates the names in strings of several labels, of which there are `n_classes`; else None."""
+    texts = [str(label) for label in found] if found.dtype.kind in "OU" else []
+    for separator in (", ", ",", "; ", ";", "|", " "):
+        names = {name for text in texts for name in text.split(separator)}
+        if len({*texts, *names}) > len(names - {""}) == n_classes:
+            return separator
+    return None
 
 
 def _one_each(classes: np.ndarray, n_classes: int) -> np.ndarray:

@@ -54,6 +54,7 @@ def _turned(given: tuple[int, ...], row: tuple[Any, ...], name: str) -> str:
             f"{name}.repeat(3, axis=1) for gray images": (3 * given[1], *given[2:]),
             f"{name}[:, :3], without the alpha channel": (given[1] - 1, *given[2:]),
             f"{name}.mean(axis=1, keepdims=True) for gray images": (1, *given[2:]) if given[1] == 3 else (),
+            f"{name}.mean(axis=-1)[:, None] for gray images": (1, *given[1:-1]) if given[-1] == 3 else (),
         }
     elif len(given) == 2 and None not in row and given[1] == math.prod(row):
         candidates = {f"{name}.reshape(-1, {', '.join(map(str, row))})": row}

@@ -18,7 +18,7 @@ from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.attributes import HasNoItems
 from onnxtrain.convert import Binding, Conversion, convert
 from onnxtrain.convert.merged import with_own_copies
-from onnxtrain.errors import ParameterError, as_model_error, printable
+from onnxtrain.errors import ConversionError, ParameterError, as_model_error, printable
 from onnxtrain.estimators.containers import place_in
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, HasShape, Model, is_onnx
 from onnxtrain.estimators.row_shapes import check_features
@@ -249,7 +249,14 @@ def trainable_weights(
     check_is_fitted(model)
     if isinstance(X, HasShape) and len(X.shape) == 2:
         check_features(X, (None, getattr(model, "n_features_in_", 0) or None), f"{type(model).__name__} takes")
-    return trainable_weights(convert(model, _a_row_for(model) if X is None else X), output=output)
+    try:
+        converted = convert(model, _a_row_for(model) if X is None else X)
+    except ConversionError as e:
+        if X is not None:
+            raise
+        of_row = "Without X, a row of zeros is converted. For columns of text, pass rows: trainable_weights(model, X)."
+        raise ConversionError(e.found, f"{e.remedy} {of_row}".lstrip()) from e
+    return trainable_weights(converted, output=output)
 
 
 def _of_source(source: Source, output: str | None) -> list[Weight]:

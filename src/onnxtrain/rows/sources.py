@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -147,6 +147,12 @@ class FileRows(NoArray):
             raise DataError(
                 f"read({self.files[i]!r:.80}) must return the tuple (X, y) or (X, y, sample_weight), got a list of "
                 f"{len(found)}. Leave out its brackets: return X, y."
+            )
+        if isinstance(found, Iterator):
+            raise DataError(
+                f"read({self.files[i]!r:.80}) must return (X, y) or (X, y, sample_weight), got a "
+                f"{type(found).__name__}. Return the rows of the file at once. If a file is too large for that, make "
+                "several parts of it: from_files([(file, k) for k in range(n_parts)], read)."
             )
         return found if isinstance(found, tuple) else (found,)
 
