@@ -638,6 +638,7 @@ REFUSED = {
     "y in memory": (lambda m: m.fit(ROWS[0], Y), ArgumentTypeError, "y must be a Dask array or frame, got ndarray"),
     "no y": (lambda m: m.fit(ROWS[0]), DataError, r"y is missing. Pass Dask arrays or frames: fit\(X, y\). Rows in parts are for"),
     "partitions": (lambda m: m.fit(ROWS[0], ROWS[1][:50]), DataError, "X has 90 rows, but y has 50. Pass one for each row."),
+    "names of y": (lambda m: m.fit(frame_of(np.c_[X, Y], 3), ["5"]), ArgumentTypeError, r"got list. Pass X.drop\(columns=\['5'\]\) and X\[\['5'\]\]."),
     "partitions of frames": (lambda m: m.fit(frame_of(X, 3), frame_of(Y, 2)["0"]), DataError, "y must have the same partitions as X, but has 2, and X has 3"),
     "name of y": (lambda m: m.fit(frame_of(np.c_[X, Y], 3), "5"), ArgumentTypeError, r"got str. Pass X.drop\(columns='5'\) and X\['5'\]."),
     "rows": (lambda m: m.fit(frame_of(X, 2), frame_of(Y[:80], 2)["0"]), DataError, "partition of y has 40 rows, but that of X has 45"),

@@ -87,6 +87,18 @@ NETWORK = built(
 )
 
 
+# ------------------------------------------------------------ modules of PyTorch
+
+
+@pytest.mark.parametrize("name, attribute", [("OptimizedModule", "_orig_mod"), ("DataParallel", "module")])
+def test_a_module_inside_another_is_exported(name, attribute):
+    """torch.onnx.export refuses what torch.compile and torch.nn.DataParallel return."""
+    inner = type("Net", (), {"__module__": "torch.nn"})()
+    outer = type(name, (), {"__module__": "torch.nn", attribute: inner})()
+    with pytest.raises(ParameterError, match=rf"\n    model = model.{attribute}\n    torch.onnx.export\(model.eval"):
+        R(outer).fit(X, y)
+
+
 # --------------------------------------------------- nodes that are written for another opset
 
 #: Nodes, the declared opset, and that for which the nodes are written.

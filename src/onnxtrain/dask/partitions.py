@@ -72,7 +72,8 @@ def partitions(X: Any, y: Any = None, sample_weight: Any = None, *, suffix: str 
 
 def _elsewhere(column: Any, X: Any) -> str:
     """Return the remedy for rows that are not distributed: a name of a column of X, a path, or rows in memory."""
-    if isinstance(column, str) and column in getattr(X, "columns", ()):
+    names = [column] if isinstance(column, str) else column
+    if isinstance(names, list) and all(isinstance(name, str) and name in getattr(X, "columns", ()) for name in names):
         return f"Pass X.drop(columns={column!r}) and X[{column!r}]."
     if isinstance(column, (str, os.PathLike)):
         read = "read_parquet" if os.fspath(column).endswith(".parquet") else "read_csv"

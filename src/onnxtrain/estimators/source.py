@@ -512,9 +512,16 @@ def how_to_export(model: object, X: Any) -> str:
     return f' Export it, and pass the file:{shown}\n    estimator = "model.onnx"'
 
 
+#: The attribute with the module inside a module of torch.compile, or of several GPUs, which cannot be exported.
+_WRAPPED = {"OptimizedModule": "_orig_mod", "DataParallel": "module", "DistributedDataParallel": "module"}
+
+
 def _of_torch(model: Any, X: Any) -> list[str]:
     if type(model).__name__ == "ExportedProgram":
         return ['torch.onnx.export(model, f="model.onnx", dynamo=True, optimize=False)']
+    for kind, attribute in _WRAPPED.items():
+        if kind in [base.__name__ for base in type(model).__mro__]:
+            return [f"model = model.{attribute}", *_of_torch(getattr(model, attribute), X)]
     dtype = next((str(w.dtype) for w in getattr(model, "parameters", tuple)()), "torch.float32")
     taken = _arguments(model)
     names = [name for name in _names(X, taken) if name in taken] or _names(X, taken)
