@@ -9,6 +9,7 @@ import pytest
 from onnx import helper, numpy_helper
 from skl2onnx import to_onnx
 from sklearn.base import BaseEstimator, RegressorMixin
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LinearRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
@@ -38,7 +39,7 @@ from onnxtrain.errors import (
     WeightError,
 )
 from onnxtrain.optim import Optimizer
-from onnxtrain.rows import from_files
+from onnxtrain.rows import from_dask, from_files
 
 R = OrtGradientRegressor
 
@@ -303,6 +304,23 @@ def test_a_reader_that_is_a_generator():
     assert R(max_iter=1).fit(halves).n_iter_ == 1
 
 
+@pytest.mark.parametrize(
+    "of, remedy",
+    [
+        (lambda array, frame: (frame, "5"), r"X.drop\(columns='5'\), y=X\['5'\]"),
+        (lambda array, frame: (array, y), r"Pass dask.array.from_array\(y, chunks=X.chunks\[0\]\)."),
+        (lambda array, frame: (X, y), r"Pass rows in memory to fit itself: fit\(X, y\)."),
+    ],
+)
+def test_rows_of_dask_with_other_targets(of, remedy):
+    array, frames = pytest.importorskip("dask.array"), pytest.importorskip("dask.dataframe")
+    frame = frames.from_pandas(pd.DataFrame(np.c_[X, X]).rename(columns=str), npartitions=2)
+    with pytest.raises(ArgumentTypeError, match=remedy):
+        from_dask(*of(array.from_array(X, chunks=(9, 3)), frame))
+    chunked = array.from_array(X, chunks=(9, 3))
+    assert len(from_dask(chunked, array.from_array(y, chunks=chunked.chunks[0]))) == 3
+
+
 def test_the_names_of_weights_of_text_columns():
     frame = pd.DataFrame({"town": ["Ulm", "Bern"] * 10})
     model = make_pipeline(OneHotEncoder(), Ridge()).fit(frame, y)
@@ -311,6 +329,14 @@ def test_the_names_of_weights_of_text_columns():
     ):
         trainable_weights(model)
     assert [w.name for w in trainable_weights(model, frame)] == ["ridge.coef", "ridge.intercept"]
+
+
+def test_embed_a_step_that_scikit_learn_runs():
+    texts = ["good day", "bad day", "good", "bad"] * 5
+    model = R(make_pipeline(TfidfVectorizer(), Ridge()), max_iter=0).fit(texts, y)
+    with pytest.raises(ModelError, match=r"It is a step of the pipeline: use to_sklearn\(\)\[:1\].transform\(X\)."):
+        model.embed(texts, "tfidfvectorizer")
+    assert model.to_sklearn()[:1].transform(texts).shape == (20, 3)
 
 
 def test_labels_of_several_names():

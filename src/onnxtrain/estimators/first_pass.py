@@ -182,7 +182,8 @@ def check_length(i: int, part: Part, n_rows: int, *, labelled: bool = True) -> N
     if labelled and part.y is None:
         raise DataError(
             f"Part {i} has no y: read({i}) must return (X, y) or (X, y, sample_weight), for a table "
-            "(table.drop(columns='y'), table['y']). With from_parquet, pass label=..., the name of the column."
+            "(table.drop(columns='y'), table['y']). With from_parquet, pass label=..., the name of the column; with "
+            "from_dask and from_zarr, y."
         )
     if labelled and np.ndim(part.y) == 0:
         raise DataError(

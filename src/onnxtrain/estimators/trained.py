@@ -349,8 +349,8 @@ class TrainedModel:
                 f"The file has a value {output!r}, but training replaces the operators that compute it, so embed "
                 f"cannot return it. To get it, run the file of get_trained_onnx with this output. {known}"
             )
-        steps = list(getattr(self.source.estimator, "named_steps", ()))
-        if output in steps[:-1]:
+        steps = list(self.form.runs(self.source.estimator))  # those that scikit-learn runs, too
+        if output in steps[:-1] and not any("." in step for step in steps):
             known = f"It is a step of the pipeline: use to_sklearn()[:{steps.index(output) + 1}].transform(X). {known}"
         if results := [name for name in results_with(nodes, output) if name in ours]:
             known = f"The layer with these weights returns {results[-1]!r}. {known}"

@@ -243,6 +243,15 @@ class DaskRows(NoArray):
         return require("dask", "dask").compute(*self.parts[i])
 
 
+def _in_dask(name: str, value: Any, X: Any) -> str:
+    """Return the remedy for an argument of :func:`from_dask` that is no collection of Dask."""
+    if isinstance(value, str) and value in getattr(X, "columns", ()):
+        return f"Pass the frame without it and the column: X.drop(columns={value!r}), {name}=X[{value!r}]."
+    if name != "X" and hasattr(value, "shape") and hasattr(X, "chunks"):
+        return f"Pass dask.array.from_array({name}, chunks=X.chunks[0])."
+    return "Pass rows in memory to fit itself: fit(X, y)."
+
+
 @lists_its_arguments
 def from_dask(X: Any, y: Any = None, *, weight: Any = None) -> DaskRows:
     """Return the partitions of dask collections as parts; each partition is computed when it is read.
@@ -276,8 +285,7 @@ def from_dask(X: Any, y: Any = None, *, weight: Any = None) -> DaskRows:
         n_axes = getattr(value, "ndim", None) if hasattr(value, "to_delayed") else None
         if not (isinstance(n_axes, int) and n_axes) and (value is not None or name == "X"):
             raise ArgumentTypeError(
-                f"{name} must be a dask array or frame, got {type(value).__name__}. Pass rows in memory to fit itself: "
-                "fit(X, y)."
+                f"{name} must be a dask array or frame, got {type(value).__name__}. {_in_dask(name, value, X)}"
             )
     given = [X, y] if weight is None else [X, y, weight]
     lengths = _lengths(X)
