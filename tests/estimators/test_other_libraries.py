@@ -587,7 +587,10 @@ def test_trees_behind_steps_are_compared_on_rows_between_those_of_others():
     assert start.onnx_status_ == {"standardscaler": "scikit-learn", "xgbregressor": "ONNX"}
     np.testing.assert_allclose(start.predict(rows), model.predict(rows), rtol=0, atol=1e-4)
     np.testing.assert_allclose(start.to_sklearn().predict(rows), model.predict(rows), rtol=0, atol=1e-6)
-    with pytest.raises(ExportError, match=r"front_\.transform\(X\)\. to_sklearn\(\) returns the whole estimator\. For a training step, "):
+    with pytest.raises(
+        ExportError,
+        match=r"front_\.transform\(X\)\. to_sklearn\(\) returns the whole estimator\. For a training step, ",
+    ):
         start.get_trained_onnx()
     columns = start.front_.transform(rows).astype(np.float32)
     (found,) = run(start.get_trained_onnx(part="tail"), {"X": columns})
