@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
@@ -157,6 +157,11 @@ class Module:
     def origins(self, initializer: str) -> set[str]:
         """Return an initializer and the values from which it was computed."""
         return {initializer, *self.folded.get(initializer, ())}
+
+    def constants_among(self, names: Collection[str]) -> list[str]:
+        """Return the arrays that are constants of a Keras model, or were computed from them."""
+        arrays = [x for x in names if x in self.initializers and self.initializers[x].dims]
+        return [x for x in arrays if not self.constants.isdisjoint(self.origins(x))]
 
     @cached_property
     def known(self) -> set[str]:

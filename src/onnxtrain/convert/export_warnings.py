@@ -108,7 +108,7 @@ def _on_dynamo(onx: onnx.ModelProto, module: Module, trained: Collection[str], o
             "trained, not the parameters behind them. Use torch.onnx.export(..., dynamo=True, optimize=False) to keep "
             "the parameters."
         )
-    if statistics := [x for x in _constants(module, others) if x not in trained]:
+    if statistics := [x for x in module.constants_among(others) if x not in trained]:
         found.append(
             f"PyTorch's exporter wrote the parameters of this Keras model as constants. {_some(statistics)} have the "
             "place of statistics and are not trained. If Keras trains them, list all weights to train in "
@@ -122,12 +122,6 @@ def _on_dynamo(onx: onnx.ModelProto, module: Module, trained: Collection[str], o
             f"weights_to_train={[f'-{name}' for name in frozen]}."
         )
     return found
-
-
-def _constants(module: Module, names: Collection[str]) -> list[str]:
-    """Return the arrays that are constants of a Keras model, or were computed from them."""
-    arrays = [x for x in names if x in module.initializers and module.initializers[x].dims]
-    return [x for x in arrays if not module.constants.isdisjoint(module.origins(x))]
 
 
 def _frozen(onx: onnx.ModelProto, module: Module, taken: Sequence[Taken]) -> list[str]:

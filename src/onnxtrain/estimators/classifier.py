@@ -17,7 +17,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.utils import Tags
 
 from onnxtrain.arguments import given, names_its_arguments
-from onnxtrain.errors import ParameterError, warn
+from onnxtrain.errors import ParameterError
 from onnxtrain.estimators import deferred
 from onnxtrain.estimators.evaluation import EvaluableEstimator
 from onnxtrain.estimators.exports import ExportableEstimator
@@ -68,18 +68,6 @@ def _has_scores(self: OrtGradientClassifier) -> bool:
             "ensemble=True."
         )
     return True
-
-
-def _warn_of_nan(scores: np.ndarray) -> None:
-    """Warn of rows or positions whose scores are NaN, which have no most likely class."""
-    n_unknown = int(np.isnan(scores).any(axis=1).sum())
-    if n_unknown:
-        warn(
-            f"predict: {n_unknown} of {len(scores)} rows have scores that are NaN, so their class is arbitrary. "
-            "predict_proba(X) shows them. Look for NaN in X. If it has none, set outlier_label="
-            "'most_frequent' of a RadiusNeighborsClassifier inside, which raises an error for rows without neighbors "
-            "in scikit-learn."
-        )
 
 
 def _why_no_scores(self: OrtGradientClassifier) -> str:
@@ -522,7 +510,7 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
 
         def read(found: np.ndarray) -> np.ndarray:
             table = model.layout.table(found)
-            _warn_of_nan(table)
+            deferred.reports.warn_of_nan(table)
             return model.layout.by_position(decoder.labels(table), found.shape)
 
         labels = self._predicted(X, model.scores, read)

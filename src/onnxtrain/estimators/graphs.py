@@ -22,9 +22,9 @@ from onnxtrain.autodiff.expand import expand_functions
 from onnxtrain.drawing import Picture, boxes_of, folded
 from onnxtrain.errors import ArgumentTypeError, OptimizerError, ParameterError
 from onnxtrain.estimators.containers import place_in
+from onnxtrain.estimators.export_code import how_to_export
 from onnxtrain.estimators.protocols import Model, is_onnx
 from onnxtrain.estimators.settings import go_on, settings_of
-from onnxtrain.estimators.source import how_to_export
 from onnxtrain.grad_helper import DerivativeOptions, gradients, onnx_derivative
 from onnxtrain.optim import Proximal
 from onnxtrain.registry import did_you_mean

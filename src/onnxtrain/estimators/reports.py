@@ -462,3 +462,15 @@ def _is_planned(fit: Fit, estimator: OrtGradientEstimator) -> bool:
     """
     is_short = estimator.init != "random" and estimator.max_iter < _MANY_EPOCHS
     return is_short or (fit.settings.optimizer is not None and fit.settings.schedule.has_length)
+
+
+def warn_of_nan(scores: np.ndarray) -> None:
+    """Warn of rows or positions whose scores are NaN, which have no most likely class."""
+    n_unknown = int(np.isnan(scores).any(axis=1).sum())
+    if n_unknown:
+        warn(
+            f"predict: {n_unknown} of {len(scores)} rows have scores that are NaN, so their class is arbitrary. "
+            "predict_proba(X) shows them. Look for NaN in X. If it has none, set outlier_label="
+            "'most_frequent' of a RadiusNeighborsClassifier inside, which raises an error for rows without neighbors "
+            "in scikit-learn."
+        )

@@ -14,9 +14,10 @@ from sklearn.metrics import get_scorer_names
 from onnxtrain.errors import DeviceError, LossError, OptimizerError, ParameterError, WeightError, warn
 from onnxtrain.estimators.constraints import check_no_inputs, check_parameters, is_set
 from onnxtrain.estimators.frames import InputForm
+from onnxtrain.estimators.given_model import check_source
 from onnxtrain.estimators.protocols import ArrayLike, is_onnx
 from onnxtrain.estimators.reports import is_part_of_more
-from onnxtrain.estimators.source import Source, check_source
+from onnxtrain.estimators.source import Source
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.loss_helper import check_penalty
 from onnxtrain.losses import LOSSES, find_loss

@@ -20,9 +20,10 @@ from onnxtrain.convert import Binding, Conversion, convert
 from onnxtrain.convert.merged import with_own_copies
 from onnxtrain.errors import ConversionError, ParameterError, as_model_error, printable
 from onnxtrain.estimators.containers import place_in
+from onnxtrain.estimators.given_model import check_source
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, HasShape, Model, is_onnx
 from onnxtrain.estimators.row_shapes import check_features
-from onnxtrain.estimators.source import Source, check_source, rewritten
+from onnxtrain.estimators.source import Source, rewritten
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.training.model import list_weights
 from onnxtrain.training.parameters import Role, roles_by_exporter
