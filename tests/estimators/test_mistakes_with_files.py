@@ -155,6 +155,11 @@ CALLS = {
         ModelError,
         "The model has no result 'body'. The layer with these weights returns 'linear'. Known: ",
     ),
+    "embed an input": (
+        lambda: R(NETWORK, max_iter=0).fit(X, y).embed(X, "X"),
+        ModelError,
+        "The model has no result 'X'. Known: ",
+    ),
     "features of a module": (
         lambda: R(NETWORK, head="new", features="body").fit(X, y),
         ModelError,

@@ -352,7 +352,8 @@ class TrainedModel:
         steps = list(self.form.runs(self.source.estimator))  # those that scikit-learn runs, too
         if output in steps[:-1] and not any("." in step for step in steps):
             known = f"It is a step of the pipeline: use to_sklearn()[:{steps.index(output) + 1}].transform(X). {known}"
-        if results := [name for name in results_with(nodes, output) if name in ours]:
+        results = [name for name in results_with(nodes, output) if name in ours]
+        if results and output not in self.source.model.features:
             known = f"The layer with these weights returns {results[-1]!r}. {known}"
         return ModelError(f"The model has no result {output!r}. {known}")
 
