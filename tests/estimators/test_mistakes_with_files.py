@@ -407,6 +407,17 @@ def test_a_memory_map_of_another_type(tmp_path):
             R().fit(rows, y[: len(rows)])
 
 
+@pytest.mark.parametrize("wide, narrow", [(np.float64, np.float32), (np.int64, np.int32)])
+def test_a_memory_map_of_halves(wide, narrow, tmp_path):
+    numbers = np.arange(1, 81).reshape(20, 4)
+    numbers.astype(wide).tofile(tmp_path / "x.bin")
+    with pytest.warns(UserWarning, match=f"every second value is 0. .*numpy.memmap.path, dtype='{np.dtype(wide)}'"):
+        R(max_iter=0).fit(np.memmap(tmp_path / "x.bin", narrow, "r", shape=(20, 4)), y)
+    R(max_iter=0).fit(np.memmap(tmp_path / "x.bin", wide, "r", shape=(20, 4)), y)
+    numbers.astype(narrow).tofile(tmp_path / "x.bin")
+    R(max_iter=0).fit(np.memmap(tmp_path / "x.bin", narrow, "r", shape=(10, 4)), y[:10])
+
+
 def test_a_memory_map_with_gaps(tmp_path):
     np.where(X > 1, np.nan, X).tofile(tmp_path / "x.bin")
     with pytest.raises(DataError, match="X contains NaN in row .* Pass a model with an imputer"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date, timedelta
@@ -156,17 +157,32 @@ _HEADER = b"\x93NUMPY"
 
 
 def check_map(X: Any) -> None:
-    """Raise for a memory map that reads the header of a file; warn of the mode that empties an existing file."""
+    """Raise for a memory map that reads the header of a file; warn of values in halves or of a new file."""
     if isinstance(X, np.memmap) and X.offset == 0 and X[:1].tobytes().startswith(_HEADER):
         raise DataError(
             "X is a memory map of a file of numpy.save, whose header it reads as values. Pass numpy.load(path, "
             "mmap_mode='r')."
+        )
+    if isinstance(X, np.memmap) and _is_half(X):
+        double = X.dtype.name.replace("32", "64")
+        warn(
+            f"X is a memory map of {X.dtype} that reads the first half of its file, in which every second value is 0. "
+            f"If the file was written as {double}, pass numpy.memmap(path, dtype={double!r}, mode='r', shape=...)."
         )
     if isinstance(X, np.memmap) and X.mode == "w+" and X.dtype.kind in "biuf" and X.size and not X.any():
         warn(
             "X is a memory map of zeros. mode='w+' of numpy.memmap writes a new file, also over one with values. Write "
             "the file again, and read it with mode='r'."
         )
+
+
+def _is_half(X: np.memmap) -> bool:
+    """Whether a memory map seems to read the halves of values of 64 bits as values of their own."""
+    whole = X.filename is not None and os.path.exists(X.filename) and os.path.getsize(X.filename) == 2 * X.nbytes
+    if not whole or X.dtype.name not in ("float32", "int32"):
+        return False
+    first = X[:100].ravel()
+    return bool(first.any()) and not (first[::2].any() and first[1::2].any())
 
 
 def check_even(y: Any) -> None:
