@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from sklearn.base import BaseEstimator, is_regressor
 from sklearn.compose import ColumnTransformer
+from sklearn.ensemble import BaggingClassifier, ExtraTreesClassifier, RandomForestClassifier, VotingClassifier
 from sklearn.frozen import FrozenEstimator
 from sklearn.pipeline import FeatureUnion, Pipeline
 
@@ -518,3 +519,17 @@ def last_columns(values: np.ndarray, shape: Sequence[int]) -> np.ndarray:
     """Return the last columns of `values`, as many as an initializer of the given shape has."""
     k = shape[1] if len(shape) > 1 else 1
     return values[:, -k:].reshape(tuple(shape)) if values.shape[1] >= k else values
+
+
+#: The modules of classifiers without decision_function whose graphs output probabilities that have no known scores.
+_WITHOUT_SCORES = ("sklearn.calibration", "sklearn.gaussian_process", "sklearn.semi_supervised", "sklearn.tree")
+
+
+def gives_probabilities_alone(estimator: Any) -> bool:
+    """Whether a classifier has no scores after its fit: OutputCodeClassifier and others ask before it."""
+    found = predictor_of(estimator)
+    if isinstance(found, (BaggingClassifier, ExtraTreesClassifier, RandomForestClassifier, VotingClassifier)):
+        return True
+    if type(found).__module__.startswith(("sklearn.model_selection", "sklearn.multiclass")):
+        return gives_probabilities_alone(found.estimator)
+    return type(found).__module__.startswith(_WITHOUT_SCORES) and not hasattr(found, "decision_function")

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NoReturn, Self
 import numpy as np
 import scipy.sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.ensemble import BaggingClassifier, ExtraTreesClassifier, RandomForestClassifier, VotingClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import accuracy_score
 from sklearn.neural_network import MLPClassifier
@@ -76,23 +75,9 @@ def _why_no_scores(self: OrtGradientClassifier) -> str:
         return "the probabilities of this model are the softmax of other scores"
     if self.__sklearn_is_fitted__() and self._trained.source.model.link is deferred.link.Link.PROBABILITY:
         return "this model outputs probabilities, whose scores were not recognised"
-    if not self.__sklearn_is_fitted__() and _gives_probabilities_alone(self.estimator):
+    if not self.__sklearn_is_fitted__() and deferred.learned.gives_probabilities_alone(self.estimator):
         return "this model outputs probabilities"
     return ""
-
-
-#: The modules of classifiers without decision_function whose graphs output probabilities that have no known scores.
-_WITHOUT_SCORES = ("sklearn.calibration", "sklearn.gaussian_process", "sklearn.semi_supervised", "sklearn.tree")
-
-
-def _gives_probabilities_alone(estimator: Any) -> bool:
-    """Whether a classifier has no scores after its fit: OutputCodeClassifier and others ask before it."""
-    found = deferred.learned.predictor_of(estimator)
-    if isinstance(found, (BaggingClassifier, ExtraTreesClassifier, RandomForestClassifier, VotingClassifier)):
-        return True
-    if type(found).__module__.startswith(("sklearn.model_selection", "sklearn.multiclass")):
-        return _gives_probabilities_alone(found.estimator)
-    return type(found).__module__.startswith(_WITHOUT_SCORES) and not hasattr(found, "decision_function")
 
 
 class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEstimator, EvaluableEstimator):
