@@ -838,7 +838,7 @@ MORE_CALLS = [
     (
         lambda _: R().fit(rows.from_files(["a"], lambda _: (X, None))),
         DataError,
-        "With from_parquet, pass label=..., the name of the column.",
+        "With from_parquet, pass label=..., the name of the column; with from_dask and from_zarr, y.",
     ),
     (
         lambda _: R(LINE).fit({"x": X}, y),
