@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import sklearn
 from sklearn import config_context
 from sklearn.base import clone, is_classifier
 from sklearn.calibration import CalibratedClassifierCV, calibration_curve
@@ -44,6 +45,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.semi_supervised import SelfTrainingClassifier
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
+from sklearn.utils.fixes import parse_version
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import ConversionError, ModelError
@@ -146,7 +148,6 @@ HUBER = SGDClassifier(loss="modified_huber", random_state=0)
 TRAINED_INSIDE = {
     "calibrated": (CalibratedClassifierCV(QDA, cv=2), WINE, KINDS),
     "calibrated votes": (CalibratedClassifierCV(AdaBoostClassifier(n_estimators=3), cv=2), WINE, KINDS),
-    "by a temperature": (CalibratedClassifierCV(AdaBoostClassifier(), cv=2, method="temperature"), WINE, KINDS),
     "pairs": (OneVsOneClassifier(FOREST), WINE, KINDS),
     "labels": (MultiOutputClassifier(HUBER), WINE, LABELS),
     "last layer": (
@@ -159,6 +160,9 @@ TRAINED_INSIDE = {
     ),
     "isotonic": (CalibratedClassifierCV(QDA, cv=2, method="isotonic"), WINE, KINDS),
 }
+if parse_version(sklearn.__version__) >= parse_version("1.8"):
+    of_votes = CalibratedClassifierCV(AdaBoostClassifier(), cv=2, method="temperature")
+    TRAINED_INSIDE["by a temperature"] = (of_votes, WINE, KINDS)
 
 
 @pytest.mark.filterwarnings("ignore:SGDClassifier minimizes the loss 'modified_huber'")

@@ -6,6 +6,7 @@ import io
 
 import numpy as np
 import onnx.parser
+import onnxruntime
 import pytest
 from onnx import numpy_helper
 from skl2onnx import to_onnx
@@ -405,8 +406,8 @@ def test_an_array_without_values_is_no_table_of_sines(shape):
 @pytest.mark.parametrize("opset", [21, 23])
 def test_the_angles_of_a_rotary_embedding_are_not_trained(opset):
     """A short table scaled as in YaRN has too few values to be recognized as sines."""
-    if opset > onnx.defs.onnx_opset_version():
-        pytest.skip("onnx does not know the operator")
+    if opset > onnx.defs.onnx_opset_version() or (opset > 21 and onnxruntime.__version__.startswith("1.19.")):
+        pytest.skip("onnx or onnxruntime does not know the opset")
     operator = {
         21: "com.microsoft.RotaryEmbedding<num_heads = 2>(H, p, cos, sin)",
         23: "RotaryEmbedding<num_heads = 2>(H, cos, sin, p)",
