@@ -38,7 +38,7 @@ SYNONYMS = {
     "loss": "criterion objective loss_fn loss_function learning_loss cost",
     "loss_params": "loss_kwargs loss_args loss_kwds",
     "max_iter": "epoch epochs n_epochs num_epochs nb_epoch nb_epochs max_epochs n_iter n_iterations max_iterations "
-    "iterations num_train_epochs n_estimators max_steps num_steps steps num_boost_round n_rounds nrounds",
+    "iterations num_train_epochs max_steps num_steps steps num_boost_round n_rounds nrounds",
     "n_iter_no_change": "patience early_stopping_patience",
     "n_threads": "n_jobs num_threads nthread threads n_workers num_workers intra_op_num_threads",
     "on_interrupt": "interrupt on_keyboard_interrupt",
@@ -91,7 +91,10 @@ REMEDIES = {
     "opset": "The file has the opset of the model. onnx.version_converter.convert_version(onx, opset) changes it to 15 "
     "and later ones. For an older one, export the original so, or the estimator of to_sklearn(): "
     "skl2onnx.to_onnx(model.to_sklearn(), X, target_opset=...).",
+    "options": "For a scikit-learn model, skl2onnx takes it: skl2onnx.to_onnx(model.to_sklearn(), X, options=...), and initial_types likewise.",
     "max_depth": "Set it on the model: estimator=GradientBoostingRegressor(max_depth=...) or the classifier.",
+    "n_estimators": "Set it on the model: estimator=GradientBoostingRegressor(n_estimators=...) or the classifier. The "
+    "number of epochs is max_iter.",
     "num_classes": "The classes are those of y. Set head='new' to give the model one output per class.",
     "metrics": "Apply a metric of scikit-learn to predictions, as in sklearn.metrics.mean_absolute_error(y, "
     "model.predict(X)), or pass scoring= to cross_val_score.",
@@ -134,6 +137,7 @@ _SAME_REMEDY = {
     "power": "tweedie_variance_power variance_power",
     "quantile": "q quantile_alpha quantiles tau",
     "num_classes": "class_names classes id2label label2id labels n_classes n_labels n_outputs num_labels",
+    "options": "initial_types final_types",
     "opset": "target_opset opset_version opset_import",
     "return_std": "return_cov",
     "rank": "r lora_r lora_rank lora_alpha target_modules modules_to_save",
@@ -191,6 +195,8 @@ def advice(name: str, known: Iterable[str]) -> str:
     if key in _OF_CLUSTER and "client" in names:
         return f"Pass a client: client=distributed.Client({key}=...)."
     ours = key if key in names else OURS.get(key)
+    if key == "betas" and {"beta_1", "beta_2"} <= names:
+        return "Pass the two numbers by name: beta_1=0.9, beta_2=0.999."
     ours = OF_FUNCTIONS.get(key) if OF_FUNCTIONS.get(key) in names else ours
     if ours in names:
         return f"Did you mean {ours!r}?"

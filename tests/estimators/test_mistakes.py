@@ -2531,6 +2531,10 @@ ATTRIBUTES = [
     (lambda r: r.colour, "has no attribute 'colour'. Known: best_iteration_, best_loss_, coef_, embed, "),
     (lambda r: r.class_weight, "has no class_weight, because it is a regressor."),
     (lambda r: r.feature_names_in_, "has no feature_names_in_, because X had no column names in fit."),
+    (
+        lambda _: R(make_pipeline(StandardScaler(), Ridge()))["ridge"],
+        "or history_.to_frame(), the losses of the epochs. A trained step of the pipeline is to_sklearn()['ridge'].",
+    ),
     (lambda r: r["coef"], "OrtGradientRegressor cannot be indexed, got ['coef']. Use weights_, a dictionary"),
     (lambda r: [*r], "OrtGradientRegressor cannot be indexed, got [0]."),
     (
@@ -4124,7 +4128,9 @@ def test_an_import_of_an_unknown_name_says_where_it_is():
         from onnxtrain.optim import StepLR  # noqa: F401
 
 
-@pytest.mark.parametrize("argument, code, said", [("--help", 0, "To train a model"), ("train", 2, "unrecognized")])
+@pytest.mark.parametrize(
+    "argument, code, said", [("--help", 0, "To train a model"), ("train", 2, "To train, use Python: OrtG")]
+)
 def test_the_command_line_trains_nothing(argument, code, said):
     ran = subprocess.run([sys.executable, "-m", "onnxtrain", argument], capture_output=True, text=True)
     assert ran.returncode == code
@@ -4845,6 +4851,26 @@ def test_dummies_of_other_rows_are_completed_as_the_message_says():
             lambda: R(max_iter=np.float64(15.97)).fit(X, y),
             ParameterError,
             "Pass an integer; in a random search, scipy.stats.randint(1, 100) draws them.",
+        ),
+        (
+            lambda: Adam(betas=(0.8, 0.9)),
+            ArgumentTypeError,
+            "Adam has no parameter 'betas'. Pass the two numbers by name: beta_1=0.9, beta_2=0.999.",
+        ),
+        (
+            lambda: TRAINED.get_trained_onnx(options={"zipmap": False}),
+            ArgumentTypeError,
+            "skl2onnx takes it: skl2onnx.to_onnx(model.to_sklearn(), X, options=...), and initial_types likewise.",
+        ),
+        (
+            lambda: R(n_estimators=10),
+            ArgumentTypeError,
+            "GradientBoostingRegressor(n_estimators=...) or the classifier.",
+        ),
+        (
+            lambda: onnxtrain.gradient(onnx.ModelProto()),
+            ParameterError,
+            "registers a function. For the gradient of a model, use onnx_derivative(onx).",
         ),
         (lambda: R(weights_to_train=[-1]).fit(X, y), ParameterError, "for the last layer, weights_to_train='head'."),
     ],

@@ -465,9 +465,12 @@ class OrtGradientEstimator(_TakesCallbacks, SetsItsParameters, BaseEstimator, me
 
     def __getitem__(self, key: object) -> NoReturn:
         """Raise an ArgumentTypeError, because an estimator holds no items as a pipeline or a dictionary of weights."""
+        steps = (
+            f" A trained step of the pipeline is to_sklearn()[{key!r:.80}]." if hasattr(self.estimator, "steps") else ""
+        )
         raise ArgumentTypeError(
             f"{type(self).__name__} cannot be indexed, got [{key!r:.80}]. Use weights_, a dictionary of the weights by "
-            "name, or history_.to_frame(), the losses of the epochs."
+            f"name, or history_.to_frame(), the losses of the epochs.{steps}"
         )
 
     # copies -----------------------------------------------------------------
