@@ -557,7 +557,7 @@ CALLS = [
     (
         lambda _: R(TWO, output="a").fit(X, np.stack([y] * 10, 1)),
         WeightError,
-        "Train another output with output=..., or add a layer to train with head='new'.",
+        "no weight between its inputs and its output 'a'. Add a layer to train with head='new', features='a'.",
     ),
     (
         lambda _: R(onnx_model("(float[n, 10] X) => (int64[n, 10] a) { a = Cast<to = 7>(X) }")).fit(X, y),

@@ -716,7 +716,7 @@ CALLS = [
             onnx_model("(float[n, 2] X) => (float[n, 1] y) <float[2, 1] W = {1, 2}> { a = MatMul(X, W) y = Round(a) }")
         ).fit(IDS[:, :2], VALUES),
         WeightError,
-        "The output 'y' depends on weights only through Round, whose derivative is zero. Train another output",
+        "The output 'y' depends on weights only through Round, whose derivative is zero. Add a layer to train with head='new'.",
     ),
     (
         lambda: R(
@@ -1084,3 +1084,32 @@ def test_the_outputs_of_a_body_may_be_hidden_states():
         C(body).fit(rows, classes)
     tuned = C(body, output="pooler_output", head="new", max_iter=1, random_state=0).fit(rows, classes)
     assert set(tuned.predict(rows)) <= {0, 1}
+
+
+def test_a_layer_for_a_file_without_weights_as_the_message_adds_it():
+    model = onnx_model("(float[n, 2] X) => (float[n, 2] y) { y = Relu(X) }")
+    with pytest.raises(WeightError, match=r"Add a layer to train with head='new', features='y'\.") as raised:
+        R(model).fit(IDS[:, :2], VALUES)
+    assert "output=" not in str(raised.value)  # there is no other
+    two = onnx_model(
+        "(float[n, 2] X) => (float[n, 2] y, float[n, 1] z) <float[2, 1] W = {1, 2}> { y = Relu(X) z = MatMul(X, W) }"
+    )
+    with pytest.raises(WeightError, match=r"Train another output with output='z', or add a layer to train with head="):
+        R(two, output="y").fit(IDS[:, :2], VALUES)
+    assert "head.weight" in R(model, head="new", features="y", max_iter=1).fit(IDS[:, :2], VALUES).weights_
+
+
+@pytest.mark.parametrize("broken", ["W", "V"])
+def test_nan_in_a_file_is_found_in_its_weight(broken):
+    model = onnx_model(
+        "(float[n, 2] X) => (float[n, 1] y) <float[2, 2] W = {1, 2, 3, 4}, float[2, 1] V = {1, 2}> "
+        "{ a = MatMul(X, W) b = Relu(a) y = MatMul(b, V) }"
+    )
+    for weight in model.graph.initializer:
+        if weight.name == broken:
+            values = np.where(np.arange(np.prod(weight.dims)) == 1, np.nan, 1).astype(np.float32)
+            weight.CopyFrom(onnx.numpy_helper.from_array(values.reshape(weight.dims), broken))
+    with pytest.raises(
+        ConvergenceError, match=rf"{broken} is so before the first step.*one from before its training fail"
+    ):
+        R(model, max_iter=1).fit(IDS[:, :2], VALUES)

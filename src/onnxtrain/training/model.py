@@ -276,9 +276,12 @@ def _weights_of(model: ir.Model, *outputs: tuple[ir.Value, Scores]) -> list[ir.V
 
 def _no_weights(model: ir.Model, chosen: ir.Value, *, converted: bool) -> WeightError:
     """Return the error for an output that depends on no weight, with the remedy for ONNX models."""
-    remedy = "" if converted else " Train another output with output=..., or add a layer to train with head='new'."
     before = graph.ancestors([chosen])
     weights = [w for w in model.graph.initializers.values() if w in before and graph.is_float(w)]
+    features = "" if weights else f", features={chosen.name!r}"  # without a linear layer, head="new" needs them
+    others = [y.name for y in model.graph.outputs if y is not chosen and graph.is_float(y) and trainable(model, y)]
+    other = f"Train another output with output={others[0]!r}, or add" if others else "Add"
+    remedy = "" if converted else f" {other} a layer to train with head='new'{features}."
     behind = [node.op_type for node in blocking(model.graph, weights) if before.intersection(node.outputs)]
     if behind and not converted:
         return WeightError(

@@ -290,9 +290,14 @@ def _is_marked(w: ir.Value, uses: Uses) -> bool:
 
 
 def _has_missing_values(w: ir.Value, uses: Uses) -> bool:
-    """Whether an entry is NaN, as in the rows that a KNNImputer stores."""
-    array = graph.constant(w)
+    """Whether an entry is NaN, as in the rows that a KNNImputer stores; a coefficient with NaN is broken."""
+    array = None if _is_only_factor(uses) else graph.constant(w)
     return array is not None and array.size > 0 and bool(np.isnan(array.min()))
+
+
+def _is_only_factor(uses: Uses) -> bool:
+    """Whether all uses are products, in which NaN marks nothing."""
+    return bool(uses) and all(node.op_type in ("MatMul", "Gemm", "Conv") for node, _ in uses)
 
 
 def multiplies(w: ir.Value) -> bool:
@@ -490,7 +495,7 @@ def _is_fixed(w: ir.Value, uses: Uses) -> bool:
         return False
     array = (array if array.size > _LARGE else np.asarray(array, np.float64)).squeeze()
     if not np.isfinite(array).all():
-        return True
+        return not _is_only_factor(uses)
     if array.size < 2:
         return False
     return any(all(is_used_so(node) for node, _ in uses) and are_so(array) for is_used_so, are_so in _FIXED)

@@ -541,7 +541,7 @@ def _remedy(start: Weights, first: float) -> str:
         return (
             f"{infinite[0]} is so before the first step, too. Fit the given model on rows for which it is finite. A "
             "PoissonRegressor, for example, needs counts above 0, which folds of sorted rows may lack: set "
-            "cv=KFold(shuffle=True)."
+            "cv=KFold(shuffle=True). Instead of a file with such weights, pass one from before its training failed."
         )
     if not math.isfinite(first):
         return (
