@@ -2988,7 +2988,8 @@ FOURTH_HOUR = [
     (
         lambda _: R(WITH_TOWNS).fit(TABLE, TABLE[["town", "area"]]),
         DataError,
-        "y has 2 columns, and strings in 'town'. Pass one column of targets, such as y['area'], and X without it.",
+        "y has 2 columns, and strings in 'town'. Pass one column of targets, y['area'] for a regressor or y['town'] for a "
+        "classifier, and X without it.",
     ),
     (
         lambda _: R().fit(TABLE, target="area"),
@@ -4871,6 +4872,21 @@ def test_dummies_of_other_rows_are_completed_as_the_message_says():
             lambda: onnxtrain.gradient(onnx.ModelProto()),
             ParameterError,
             "registers a function. For the gradient of a model, use onnx_derivative(onx).",
+        ),
+        (
+            lambda: C().fit(X, np.c_[np.arange(len(X)) % 50, y > 100]),
+            DataError,
+            "If only one column holds the labels, pass that one, such as y['kind'] or y[:, -1].",
+        ),
+        (
+            lambda: R().fit(X, y, sample_weight=np.where(np.arange(len(X)) == 3, np.inf, 1.0)),
+            DataError,
+            "Input sample_weight contains infinity in 1 of its 442 rows, first in row 3. Pass finite weights: after 1 / v",
+        ),
+        (
+            lambda: R().fit(np.where(np.arange(len(X))[:, None] == 3, 1e40, X), y),  # without a warning of numpy
+            DataError,
+            "infinity or a value too large for dtype('float32'): 1e+40 in row 3, column 0",
         ),
         (lambda: R(weights_to_train=[-1]).fit(X, y), ParameterError, "for the last layer, weights_to_train='head'."),
     ],

@@ -147,9 +147,10 @@ def _check_indicator(y: np.ndarray) -> np.ndarray:
     if not np.isin(values, (0, 1)).all():
         raise DataError(
             f"y has {y.shape[1]} columns with the values {', '.join(map(str, values[:5]))}. This is a "
-            "multiclass-multioutput target, for which there is no loss. Multilabel targets must be columns of 0 and 1: "
-            "convert lists of labels with sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y). For several "
-            "multiclass targets, train one classifier per target: sklearn.multioutput.MultiOutputClassifier(model)."
+            "multiclass-multioutput target, for which there is no loss. If only one column holds the labels, pass that "
+            "one, such as y['kind'] or y[:, -1]. Multilabel targets must be columns of 0 and 1: convert lists of "
+            "labels with sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y). For several multiclass "
+            "targets, train one classifier per target: sklearn.multioutput.MultiOutputClassifier(model)."
         )
     return np.asarray(y.toarray() if hasattr(y, "toarray") else y).astype(np.int64)
 

@@ -109,6 +109,11 @@ def check_sample_weight(
             f"Input sample_weight contains NaN in {missing.size} of its {given.size} rows, first in row {missing[0]}. "
             "Set the weight of a row to 0 to leave it out."
         )
+    if given.dtype.kind == "f" and (infinite := np.flatnonzero(np.isinf(given))).size:
+        raise DataError(
+            f"Input sample_weight contains infinity in {infinite.size} of its {given.size} rows, first in row "
+            f"{infinite[0]}. Pass finite weights: after 1 / v, for example, 1 / numpy.maximum(v, 1e-6)."
+        )
     if _is_per_class(given, y):
         raise DataError(
             f"sample_weight.shape == {given.shape}, expected ({np.shape(y)[0]},)! Pass one weight per row of X, or one "

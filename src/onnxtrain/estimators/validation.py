@@ -83,7 +83,8 @@ def check_X_y(
     check: Any = partial(validate_data, estimator, reset=reset)
     if any_length and not reset:  # their length may differ from that in fit
         check = check_array if y is None else check_arrays
-    with as_data_error(X, of_onnx=is_onnx(getattr(estimator, "estimator", None))):
+    of_onnx = is_onnx(getattr(estimator, "estimator", None))
+    with np.errstate(over="ignore"), as_data_error(X, of_onnx=of_onnx):  # the error says more than numpy's overflow
         found = check(
             X,
             **({} if y is None else {"y": y, "multi_output": True, "y_numeric": numeric}),
@@ -224,11 +225,13 @@ def check_known(y: Any) -> None:
     values: Any
     if is_frame(y) and len(y.columns) > 1 and (texts := text_columns(y)):
         numbers = [name for name in y.columns if name not in texts]
-        one = f"y[{(numbers or texts)[0]!r}]"
+        one = f"such as y[{(numbers or texts)[0]!r}]"
+        if numbers:
+            one = f"y[{numbers[0]!r}] for a regressor or y[{texts[0]!r}] for a classifier"
         labels = "" if numbers else " For several labels per row, pass 0 and 1, such as (y == 'yes').astype(int)."
         raise DataError(
             f"y has {len(y.columns)} columns, and strings in {', '.join(map(repr, texts[:5]))}. Pass one column of "
-            f"targets, such as {one}, and X without it.{labels}"
+            f"targets, {one}, and X without it.{labels}"
         )
     if isinstance(y, (list, tuple)):
         values = () if y and hasattr(y[0], "__len__") and not isinstance(y[0], str) else y
