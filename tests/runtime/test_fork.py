@@ -4,6 +4,8 @@ import gc
 import multiprocessing
 import os
 import signal
+import subprocess
+import sys
 from copy import deepcopy
 
 import numpy as np
@@ -116,6 +118,36 @@ PRODUCT = onnx.parser.parse_model(
     '<ir_version: 10, opset_import: ["" : 21]> g (float[N, 3] X) => (float[N, 2] Y) <float[3, 2] W = {1, 2, 3, 4, 5, 6}>'
     "{ Y = MatMul(X, W) }"
 )
+
+
+#: A fork after which garbage is collected before the hooks of onnxtrain run, as threading may do; it prints whether a
+#: session that is garbage still exists.
+COLLECTS = """
+import gc, os, weakref
+
+os.register_at_fork(after_in_child=lambda: (gc.collect(), print(session() is not None, flush=True)))
+
+import onnx.parser
+from onnxtrain.runtime.session import open_session
+
+gc.disable()
+onx = onnx.parser.parse_model('<ir_version: 10, opset_import: ["" : 21]> g (float[N] X) => (float[N] Y) { Y = Neg(X) }')
+cycle = [open_session(onx, n_threads=2)]
+session = weakref.ref(cycle[0])
+cycle.append(cycle)
+del cycle
+child = os.fork()
+if child == 0:
+    os._exit(0)
+os.waitpid(child, 0)
+gc.collect()
+print(session() is not None)
+"""
+
+
+def test_a_session_that_is_garbage_is_destroyed_in_the_parent_alone():
+    found = subprocess.run([sys.executable, "-W", "ignore", "-c", COLLECTS], capture_output=True, text=True)
+    assert (found.stdout.split(), found.stderr) == (["True", "False"], "")
 
 
 @pytest.mark.parametrize("drops", [True, False], ids=["dropped", "kept"])

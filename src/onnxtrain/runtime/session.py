@@ -27,11 +27,11 @@ from onnxtrain.errors import DataError, ModelError, warn
 from onnxtrain.opsets import OPSET, at_opset
 from onnxtrain.runtime.device import Device, can_be_recorded, find_device
 
-#: The sessions of this process, and the inherited sessions of the process from which it was forked. Destroying a
-#: session waits for its threads. A forked child has none of its parent's threads and would wait forever, so it keeps
-#: inherited sessions.
+#: The sessions of this process, and those that it inherited, a list for each fork that led to it. Destroying a session
+#: waits for its threads. A forked child has none of its parent's threads and would wait forever, so it keeps inherited
+#: sessions. They are listed before the fork: a garbage collection may destroy unreachable ones at once after it.
 _OPEN: WeakSet[onnxruntime.InferenceSession] = WeakSet()
-_INHERITED: set[onnxruntime.InferenceSession] = set()
+_INHERITED: list[list[onnxruntime.InferenceSession]] = []
 
 SESSIONS: Cache[onnxruntime.InferenceSession] = Cache("sessions")
 
@@ -44,13 +44,12 @@ _SESSION_BYTES = 2**20
 _LARGE = 2**24
 
 
-def _keep_inherited() -> None:
-    _INHERITED.update(_OPEN)
-    SESSIONS.clear()
-
-
 if hasattr(os, "register_at_fork"):  # not on Windows
-    os.register_at_fork(after_in_child=_keep_inherited)
+    os.register_at_fork(
+        before=lambda: _INHERITED.append(list(_OPEN)),
+        after_in_parent=lambda: _INHERITED.pop(),
+        after_in_child=lambda: SESSIONS.clear(),
+    )
 
 
 def open_session(
