@@ -33,7 +33,7 @@ def text_columns(X: Any) -> list[Any]:
 
 
 def mixed_columns(X: Any) -> list[Any]:
-    """Return the names of the columns of dtype object that hold both strings and numbers."""
+    """Return the names of the columns of dtype object with both strings and other values."""
     kinds = {name: {isinstance(value, str) for value in X[name].dropna()} for name in text_columns(X)}
     return [name for name, of_strings in kinds.items() if len(of_strings) > 1]
 

@@ -84,7 +84,7 @@ def _trained(model: Any, display: str) -> Estimator:
 
 
 def _instead_of(given: Any, display: str) -> str:
-    """Return the remedy for several estimators, or for what a display draws, in place of an estimator."""
+    """Return the remedy for an argument of ``from_estimator`` that is not an estimator, such as a loss curve."""
     if (place := place_in(given)) is not None:
         return f" Pass one of them: {place}."
     if isinstance(given, (list, tuple)) and any(hasattr(type(one), "get_trained_onnx") for one in given):

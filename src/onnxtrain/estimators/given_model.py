@@ -1,4 +1,4 @@
-"""Checks of the model that a user gives, before it is read: what cannot be trained is refused with a remedy."""
+"""Validation of the parameter `estimator` before it is read: other objects are refused with a remedy."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _check_steps(pipeline: ColumnTransformer | Pipeline) -> None:
 
 
 def _check_last_step(pipeline: Pipeline, kind: str) -> None:
-    """Raise a ParameterError if the last step of a pipeline is an ONNX model."""
+    """Raise a ParameterError if the last step of a pipeline is an ONNX model, or no estimator."""
     *steps, last = (step for _, step in pipeline.steps)
     while isinstance(last, Pipeline):
         steps, last = [*steps, *(step for _, step in last.steps[:-1])], last.steps[-1][1]
@@ -141,7 +141,8 @@ def _check_members(estimator: Any) -> None:
         raise ParameterError(f"{name!r} of the {kind} is an {ours}, whose weights would not be trained. {remedy}")
 
 
-#: Words in place of an estimator inside an ensemble.
+#: Parameters of ensembles that hold a single estimator, and the strings that may stand in place of one.
+_SINGLE = ("estimator", "final_estimator", "regressor")
 _WORDS = ("drop", "passthrough", "prefit")
 
 
@@ -160,10 +161,6 @@ def _check_parts(ensemble: Any) -> None:
                 f"{name!r} of the {type(ensemble).__name__} must be an estimator, got {found}. Pass it as an object, "
                 f"such as {made}."
             )
-
-
-#: Parameters of ensembles that hold a single estimator.
-_SINGLE = ("estimator", "final_estimator", "regressor")
 
 
 def _members(estimator: Any) -> list[tuple[str, Any]]:

@@ -440,7 +440,7 @@ def _classes_of(found: np.ndarray, source: Source) -> np.ndarray:
 
 
 def _separator(found: np.ndarray, n_classes: int) -> str | None:
-    """Return what separates the names in strings of several labels, of which there are `n_classes`; else None."""
+    """Return the separator of multilabel strings such as "red,round" with `n_classes` labels in all, or None."""
     texts = [str(label) for label in found] if found.dtype.kind in "OU" else []
     for separator in (", ", ",", "; ", ";", "|", " "):
         names = {name for text in texts for name in text.split(separator)}

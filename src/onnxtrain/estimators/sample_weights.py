@@ -62,6 +62,28 @@ def _check_shape_of_weights(given: np.ndarray, y: Any) -> None:
         raise DataError(f"sample_weight must contain one number per row, got shape {given.shape}. {remedy}")
 
 
+def _check_values_of_weights(given: np.ndarray) -> None:
+    """Raise a DataError if a sample weight is negative, NaN or infinite."""
+    if given.dtype.kind in "if" and (given < 0).any():  # the message begins with that of scikit-learn
+        row = int(np.argmax(given.ravel() < 0))
+        raise DataError(
+            f"Negative values in data passed to `sample_weight`: {given.ravel()[row]} in row {row}. Set the weight of "
+            "a row to 0 to leave it out."
+        )
+    objects = [is_missing(w) for w in given.ravel()] if given.dtype == object else []
+    missing = np.flatnonzero(np.isnan(given) if given.dtype.kind == "f" else objects)
+    if missing.size:
+        raise DataError(
+            f"Input sample_weight contains NaN in {missing.size} of its {given.size} rows, first in row {missing[0]}. "
+            "Set the weight of a row to 0 to leave it out."
+        )
+    if given.dtype.kind == "f" and (infinite := np.flatnonzero(np.isinf(given))).size:
+        raise DataError(
+            f"Input sample_weight contains infinity in {infinite.size} of its {given.size} rows, first in row "
+            f"{infinite[0]}. Pass finite weights: after 1 / v, for example, 1 / numpy.maximum(v, 1e-6)."
+        )
+
+
 def _is_per_class(given: np.ndarray, y: Any) -> bool:
     """Whether weights are as many as the classes of targets, as PyTorch takes them."""
     column = isinstance(y, np.ndarray) and y.ndim == 1 and y.dtype.kind in "biuU"
@@ -96,24 +118,7 @@ def check_sample_weight(
             f"sample_weight must contain one number per row, but contains {str(others[0])!r:.40}. Pass numbers, "
             f"{remedy}."
         )
-    if given.dtype.kind in "if" and (given < 0).any():  # the message begins with that of scikit-learn
-        row = int(np.argmax(given.ravel() < 0))
-        raise DataError(
-            f"Negative values in data passed to `sample_weight`: {given.ravel()[row]} in row {row}. Set the weight of "
-            "a row to 0 to leave it out."
-        )
-    objects = [is_missing(w) for w in given.ravel()] if given.dtype == object else []
-    missing = np.flatnonzero(np.isnan(given) if given.dtype.kind == "f" else objects)
-    if missing.size:
-        raise DataError(
-            f"Input sample_weight contains NaN in {missing.size} of its {given.size} rows, first in row {missing[0]}. "
-            "Set the weight of a row to 0 to leave it out."
-        )
-    if given.dtype.kind == "f" and (infinite := np.flatnonzero(np.isinf(given))).size:
-        raise DataError(
-            f"Input sample_weight contains infinity in {infinite.size} of its {given.size} rows, first in row "
-            f"{infinite[0]}. Pass finite weights: after 1 / v, for example, 1 / numpy.maximum(v, 1e-6)."
-        )
+    _check_values_of_weights(given)
     if _is_per_class(given, y):
         raise DataError(
             f"sample_weight.shape == {given.shape}, expected ({np.shape(y)[0]},)! Pass one weight per row of X, or one "

@@ -1,4 +1,4 @@
-"""Remedies for string features of a numeric model: an encoder, a vectorizer, or the code that parses numbers."""
+"""Remedies for string features of a numeric model: an encoder, a vectorizer, or code that parses floats."""
 
 from __future__ import annotations
 
