@@ -223,6 +223,7 @@ WRONG_RULES = [
     (lambda op, node, dy: node, r"must return a result of op, or None, for each operand, got Node"),
     (lambda op, node, dy: (np.ones(3), None), r"must return a result of op, .* got ndarray"),
     (lambda op, node, dy: op.MatMul(dy, op.Unsqueeze(dy, [0])), r"MatMul\(.*\) is not valid"),
+    (lambda op, node, dy: None, r"returned nothing. End it with return and the gradient of each operand"),
 ]
 
 
@@ -239,6 +240,11 @@ def test_a_rule_that_forgets_an_operand_is_named(own_rule):
         GradientError, match=r"returned 1 gradient for 2 operands. Return one for each in their order, an"
     ):
         derive("Y = my.Scaled(A, X)")
+
+
+def test_a_node_that_a_rule_of_the_package_cannot_read_is_named():
+    with pytest.raises(GradientError, match=r"The rule of Einsum .* IndexError: .* Either the node does not have the"):
+        derive('Y = Einsum<equation = "ij,jk">(X, A)')
 
 
 def test_a_wrong_type_is_named_where_operands_are_broadcast(own_rule):
