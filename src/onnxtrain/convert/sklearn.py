@@ -26,9 +26,7 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from onnxtrain.convert.boosted import addition_of_boosted
-from onnxtrain.convert.columns import (
-    input_types,
-)
+from onnxtrain.convert.columns import input_types
 from onnxtrain.convert.custom import CONVERTERS, OF_OURS, is_ours, options_of_kind
 from onnxtrain.convert.failures import check_encoded, check_no_splits_by_categories, failure
 from onnxtrain.convert.learned import inside, is_idle, library_of, thawed

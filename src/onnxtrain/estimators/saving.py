@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields, replace
@@ -21,6 +20,7 @@ from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.errors import (
     ArgumentTypeError,
     ExportError,
+    LossError,
     ModelError,
     OnnxTrainError,
     check_path,
@@ -36,6 +36,7 @@ from onnxtrain.estimators.settings import check_each, is_same, parameters_of_sta
 from onnxtrain.estimators.source import Source
 from onnxtrain.estimators.targets import Targets, Values
 from onnxtrain.estimators.trained import TrainedModel, set_learned
+from onnxtrain.losses import LOSSES
 from onnxtrain.losses.link import Link
 from onnxtrain.training.model import TrainableModel, initial_weights, with_weights
 from onnxtrain.training.state import TrainingState
@@ -187,10 +188,7 @@ def _understood(path: str | os.PathLike) -> Iterator[None]:
     except ModelError:
         raise
     except OnnxTrainError as e:
-        said, unknown = str(e), re.match(r"Unknown loss ('.*?')\.", str(e))
-        if unknown:
-            said = f"{unknown[0]} First import the module that registers it with @onnxtrain.loss({unknown[1]})."
-        raise ModelError(f"{os.fspath(path)!r}: {said}") from e
+        raise ModelError(f"{os.fspath(path)!r}: {e}") from e
     except Exception as e:
         raise ModelError(f"This version of onnxtrain cannot read the content of {os.fspath(path)!r}: {e!r}.") from e
 
@@ -495,6 +493,11 @@ def restore(kept: Kept, classes: Mapping[str, type]) -> Any:
         if name in kept.attributes:
             setattr(estimator, name, kept.attributes[name])
     fitted_with = kept.fitted_with()
+    for loss in (estimator.loss, fitted_with["loss"]):
+        if isinstance(loss, str) and loss not in LOSSES:
+            raise LossError(
+                f"Unknown loss {loss!r}. First import the module that registers it with @onnxtrain.loss({loss!r})."
+            )
     estimator._targets = _targets_of(kept, fitted_with["dtype"], classifies=estimator._classifies)
     check_each(estimator)
     estimator._begun_with = parameters_of_start(estimator) | kept.begun_with

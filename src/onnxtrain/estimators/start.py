@@ -73,9 +73,7 @@ from onnxtrain.estimators.protocols import (
     is_onnx,
 )
 from onnxtrain.estimators.remedies import as_data_error, check_no_dates
-from onnxtrain.estimators.reports import (
-    is_part_of_more,
-)
+from onnxtrain.estimators.reports import is_part_of_more
 from onnxtrain.estimators.reuse import IN_FLOAT64, as_source
 from onnxtrain.estimators.sample_weights import check_sample_weight
 from onnxtrain.estimators.settings import floats_of, go_on, parameters_of_start, with_objective
