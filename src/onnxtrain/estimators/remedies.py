@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import permutations
 from typing import Any
@@ -22,8 +22,9 @@ from onnxtrain.convert.columns import (
 )
 from onnxtrain.errors import ArgumentTypeError, DataError, OnnxTrainError
 from onnxtrain.estimators.arrays import as_pandas, for_file, of_bytes
+from onnxtrain.estimators.gaps_in_rows import MEETS_NA, for_na, of_dictionaries, of_gaps_in_texts, place_of, with_gaps
 from onnxtrain.estimators.protocols import is_frame, is_of_objects
-from onnxtrain.estimators.strings_in_rows import FOR_STRINGS, for_strings
+from onnxtrain.estimators.strings_in_rows import for_strings
 
 _FOR_DATES = (
     ". The rows contain dates, but the model takes numbers. Replace a column of dates by its days, "
@@ -51,11 +52,6 @@ _FOR_MISSING_DOCUMENTS = (
     ", but a text vectorizer takes one string per row. Replace missing texts by empty ones: "
     "[text if isinstance(text, str) else '' for text in X]."
 )
-_FOR_MISSING_NUMBERS = (
-    ". Put an imputer before the step of the pipeline that takes these columns, such as "
-    "(make_pipeline(SimpleImputer(), StandardScaler()), [{!r}]) in make_column_transformer, or fill them: "
-    "X.fillna({{{!r}: 0.0}})."
-)
 _FOR_IMPUTED_TEXTS = (
     ". X contains strings in {}. Impute and encode them in a step of their own: make_column_transformer((make_pipeline("
     "SimpleImputer(strategy='most_frequent'), OneHotEncoder()), {}), remainder='passthrough')."
@@ -64,32 +60,6 @@ _FOR_STRINGS_AMONG_NUMBERS = (
     ". {0!r} has strings and numbers. To make the strings missing: X[{0!r}] = pandas.to_numeric(X[{0!r}], "
     "errors='coerce')."
 )
-_FOR_MISSING_TEXTS = (
-    ". Fill missing texts, for example X.fillna({{{!r}: 'missing'}}), and missing numbers by an imputer in the "
-    "pipeline. Its file then contains the imputer."
-)
-
-_FOR_MISSING_DATES = (
-    ". Fill missing dates by one of the column, X.fillna({{{!r}: {!r}}}), put an imputer behind the step that reads "
-    "them, or leave these rows out."
-)
-#: The beginning of a date in a string, such as 2016-07-02 or 1/31/2002.
-_DATE = re.compile(r"\s*(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4})\b")
-
-_FOR_NO_VALUE = (
-    ". It has no value at all. Fill it, X.fillna({{{0!r}: 0.0}}).astype({{{0!r}: float}}), or pass a model with an "
-    "imputer, make_pipeline(SimpleImputer(), model), and X.astype({{{0!r}: float}})."
-)
-_FOR_NA = (
-    ". X contains pandas.NA in {}, which scikit-learn does not take beside strings. Replace it by NaN: "
-    "X.astype({{{}}}).fillna({{{}}})."
-)
-
-_FOR_MISSING_TRUTHS = (
-    ". Convert True and False to numbers, X.astype({{{!r}: float}}), and fill the missing ones by an imputer in the "
-    "pipeline, make_pipeline(SimpleImputer(strategy='most_frequent'), model)."
-)
-
 #: The ends of the messages of a text vectorizer about a row that is no string and about NaN, and the message about rows
 #: without words.
 _NO_TEXT, _NO_DOCUMENT, _NO_VOCABULARY = "has no attribute 'lower'", "is an invalid document", "empty vocabulary"
@@ -97,14 +67,14 @@ _NO_TEXT, _NO_DOCUMENT, _NO_VOCABULARY = "has no attribute 'lower'", "is an inva
 #: Parts of the messages about missing values in the rows.
 OF_GAPS = ("X contains NaN", _NO_DOCUMENT)
 
+#: A part of the message of Python and numpy about a string that is no number.
+_NOT_A_FLOAT = "could not convert string"
+
 #: The messages of numpy and pandas about a value that is no number.
 _NO_NUMBER = re.compile(r"float\(\) argument must be|DType|Cannot cast|setting an array element")
 
 #: The messages of numpy and Python about other values where an estimator knows dates.
 _MEETS_DATES = re.compile(r"DateTime64DType|'datetime\.datetime' and|'Timestamp' and")
-
-#: The messages about pandas.NA in a column of strings.
-_NA = re.compile(r"boolean value of NA is ambiguous|Got \['NAType'")
 
 #: The values that scikit-learn prints with its messages about complex values and about arrays of one axis, and its list
 #: of other estimators for rows with NaN.
@@ -127,7 +97,6 @@ _OF_MIXED = (
 
 #: The remedy for invalid rows or targets, by a part of the message of scikit-learn or of another library.
 _REMEDIES = {
-    "could not convert string": FOR_STRINGS,
     "DateTime64DType": _FOR_DATES,
     "'Timestamp'": _FOR_DATES,
     "'Timedelta'": ". Durations become numbers by pandas.to_timedelta(values).total_seconds().",
@@ -252,7 +221,8 @@ _REMEDIES = {
 
 def has_remedy(message: str) -> bool:
     """Whether :func:`as_data_error` knows a remedy for a message of scikit-learn, numpy or pandas."""
-    return bool(_NO_NUMBER.search(message) or _NA.search(message)) or any(part in message for part in _REMEDIES)
+    known = (_NOT_A_FLOAT, *_REMEDIES)
+    return bool(_NO_NUMBER.search(message) or MEETS_NA.search(message)) or any(part in message for part in known)
 
 
 @contextmanager
@@ -273,88 +243,76 @@ def as_data_error(X: object = None, *, of_onnx: bool = False, by_column: bool = 
         raise (ArgumentTypeError if isinstance(e, TypeError) else DataError)(said) from e
 
 
-def _of_gaps_in_texts(message: str, X: object) -> str:
-    """Return the message about NaN in an array of strings, which scikit-learn reports without the name of the array."""
-    if not message.startswith("Input contains NaN") or not isinstance(X, np.ndarray) or X.dtype != object:
-        return ""
-    if not any(isinstance(value, float) and value != value for value in X.flat):
-        return ""
-    return (
-        "X contains NaN among its strings. Replace it by a category of the model, such as '': "
-        "numpy.where(pandas.isna(X), '', X)."
-    )
-
-
 def _with_remedy(message: str, X: Any, *, of_onnx: bool, by_column: bool) -> str:
     """Return a message of scikit-learn, numpy or pandas about rows or targets, with the remedy."""
-    for of_cause in (_of_values, _of_map, _of_dictionaries, _of_lengths, _of_gaps_in_texts):
-        if said := of_cause(message, X):
-            return said
+    by_rows = (_of_values, _of_map, of_dictionaries, _of_lengths, of_gaps_in_texts, _of_records, _of_series)
+    if said := _first(by_rows, message, X):
+        return said
     remedy = _remedy_for(message, X)
     if "X contains NaN" in message:
         on_matrix = ". Leave out rows with NaN, or replace it: numpy.nan_to_num(X)." if of_onnx else remedy
-        remedy = _with_gaps(X, on_matrix, by_column=by_column)
-    expected = re.search(r"is expecting (\d+) features as input", message)
-    if expected and len(getattr(X, "shape", ())) == 2 and X.shape[0] == int(expected[1]):
-        remedy = " X seems to be transposed. Pass X.T; a row of a frame is frame.iloc[[0]], with two pairs of brackets."
-    if "got 1D array instead" in message and isinstance(X, (list, tuple)) and X and isinstance(X[0], Mapping):
-        return "X is a list of dictionaries, one per row. Pass the columns of all rows: X = pandas.DataFrame(X)."
-    of_column = "got 1D array instead" in message or "Expected a 2-dimensional" in message
-    if of_column and len(getattr(X, "shape", ())) == 2:
-        name = X.columns[0] if is_frame(X) else 0
-        remedy = f" In a ColumnTransformer, put the name of a column in brackets: (StandardScaler(), [{name!r}])."
-        message = message.partition("\nReshape your")[0].partition(" Pass a DataFrame")[0]
-    if "X contains infinity" in message and (place := _place_of(_is_too_large, X)):
-        message = f"{message.removesuffix('.')}: {place[0]} in {place[1]}."
-        remedy = remedy if hasattr(X, "tocoo") else _for_infinity(X) if np.isinf(place[0]) else _FOR_LARGE
-    if "got 1D array instead" in message and hasattr(X, "to_frame"):  # of polars
-        return "X is a Series. Pass a frame: X.to_frame() for a column."
-    if _NO_DOCUMENT in message and hasattr(X, "fillna"):
-        remedy = _for_missing_documents(X)
-    if is_frame(X) and _NO_VOCABULARY in message:
-        remedy = f". {of_names(X)}"
-    if _NO_TEXT in message and not is_of_objects(X) and (hasattr(X, "toarray") or isinstance(X, np.ndarray)):
-        is_column = getattr(X.dtype, "kind", "") in "OSU" and X.ndim == 2 and X.shape[1] == 1
-        shape = f". X has the shape {X.shape}, but a text vectorizer takes one string per row. Pass X.ravel()."
-        remedy = shape if is_column else _FOR_VECTORS
-    if is_frame(X) and f"inconsistent numbers of samples: [{X.shape[1]}, {X.shape[0]}]" in message:
-        remedy = f". {of_names(X)}"
-    found = re.sub(r"np\.\w+\((.*?)\)", r"\1", _TAIL.sub("", message)).replace("np.nan", "NaN")
-    found = re.sub(r"array\.reshape\((.*?)\)", r"numpy.reshape(X, (\1))", found)
-    if hasattr(X, "__len__") and len(getattr(X, "shape", " ")) == 1:
-        found = found.replace("got 1D array instead", f"got 1D array instead, of shape ({len(X)},)")
+        remedy = with_gaps(X, on_matrix, by_column=by_column)
+    found = _in_our_words(message, X)
     begins_a_sentence = remedy[:1] == " " and remedy[1:2].isupper() and found[-1:].isalnum()
     return (found.removesuffix(".") if remedy.startswith(".") else found) + ("." if begins_a_sentence else "") + remedy
 
 
+def _first(functions: Iterable[Callable[[str, Any], str]], message: str, X: Any) -> str:
+    """Return the result of the first function that knows an error about rows; empty if none does."""
+    return next(filter(None, (function(message, X) for function in functions)), "")
+
+
+def _in_our_words(message: str, X: Any) -> str:
+    """Return a message with the place or the shape of what it is about, and without code and values that mislead."""
+    if _is_of_one_axis(message, X):
+        message = message.partition("\nReshape your")[0].partition(" Pass a DataFrame")[0]
+    if "X contains infinity" in message and (place := place_of(_is_too_large, X)):
+        message = f"{message.removesuffix('.')}: {place[0]} in {place[1]}."
+    found = re.sub(r"np\.\w+\((.*?)\)", r"\1", _TAIL.sub("", message)).replace("np.nan", "NaN")
+    found = re.sub(r"array\.reshape\((.*?)\)", r"numpy.reshape(X, (\1))", found)
+    if hasattr(X, "__len__") and len(getattr(X, "shape", " ")) == 1:
+        found = found.replace("got 1D array instead", f"got 1D array instead, of shape ({len(X)},)")
+    return found
+
+
 def _remedy_for(message: str, X: Any) -> str:
     """Return the remedy for a message of scikit-learn, numpy or pandas about rows, from the table or their values."""
-    remedy = _for_na(message, X) or next((remedy for part, remedy in _REMEDIES.items() if part in message), "")
-    if _MEETS_DATES.search(message) and is_frame(X) and not date_columns(X):
-        return ". X has other values where fit had dates. Pass dates, for example pandas.to_datetime(X['date'])."
-    if "strategy with non-numeric data" in message and (mixed := mixed_columns(X)):
-        return _FOR_STRINGS_AMONG_NUMBERS.format(mixed[0])
-    if "strategy with non-numeric data" in message and (texts := text_columns(X)):
-        return _FOR_IMPUTED_TEXTS.format(", ".join(map(repr, texts)), texts)
-    if any(part in message for part in _OF_MIXED) and (mixed := mixed_columns(X)):
-        return f". {mixed[0]!r} has strings and numbers. {code_of_mixed(mixed[0])}"
-    if "yet now missing" in message and any(f"\n- {name}\n" in message for name in _names_of_index(X)):
-        return "The index of X has this name. Pass X.reset_index(), which has it as a column."
-    if remedy is not FOR_STRINGS:
-        return remedy
-    if re.search(r"float: ['\"]\s*\{", message) and not is_frame(X):
-        return ". X contains JSON. Make a table of it: pandas.DataFrame([json.loads(row) for row in X])."
-    of_file = for_file(message)
-    return f".{of_file}" if of_file else for_strings(X)
+    by_rows = (
+        _for_text_vectorizers,
+        _for_infinity,
+        _for_one_axis,
+        _for_transposed,
+        _for_other_than_dates,
+        _for_mixed,
+        _for_index,
+        for_na,
+        _for_words,
+    )
+    return _first(by_rows, message, X) or next((remedy for part, remedy in _REMEDIES.items() if part in message), "")
 
 
-def _names_of_index(X: Any) -> list[Any]:
-    """Return the names of the index of a frame; none for other rows."""
-    return list(X.index.names) if hasattr(X, "iloc") else []
+def _for_text_vectorizers(message: str, X: Any) -> str:
+    """Return the remedy for rows that a text vectorizer does not take as its texts; empty for other errors."""
+    if is_frame(X) and (
+        _NO_VOCABULARY in message or f"inconsistent numbers of samples: [{X.shape[1]}, {X.shape[0]}]" in message
+    ):
+        return f". {of_names(X)}"
+    if _NO_TEXT in message and not is_of_objects(X) and (hasattr(X, "toarray") or isinstance(X, np.ndarray)):
+        is_column = getattr(X.dtype, "kind", "") in "OSU" and X.ndim == 2 and X.shape[1] == 1
+        shape = f". X has the shape {X.shape}, but a text vectorizer takes one string per row. Pass X.ravel()."
+        return shape if is_column else _FOR_VECTORS
+    if _NO_DOCUMENT in message and hasattr(X, "fillna"):
+        texts = [f"{name!r}: ''" for name in text_columns(X) if X[name].isna().any()]
+        return f" Replace missing texts by empty ones: X.fillna({'{' + ', '.join(texts) + '}' if texts else repr('')})."
+    return ""
 
 
-def _for_infinity(X: Any) -> str:
-    """Return the remedy for infinite values in a matrix or a data frame."""
+def _for_infinity(message: str, X: Any) -> str:
+    """Return the remedy for infinite or too large values in a matrix or a data frame; empty for other errors."""
+    if "X contains infinity" not in message or hasattr(X, "tocoo") or not (place := place_of(_is_too_large, X)):
+        return ""
+    if not np.isinf(place[0]):
+        return _FOR_LARGE
     if text_columns(X):
         return _FOR_INFINITY_AMONG_TEXTS
     table = np.asarray(X)
@@ -363,27 +321,66 @@ def _for_infinity(X: Any) -> str:
     return _FOR_INFINITY if np.isfinite(table.astype(float)).all(axis=1).any() else _FOR_ROWS_OF_INFINITY
 
 
+def _is_of_one_axis(message: str, X: Any) -> bool:
+    """Whether a step got one column of a table without its second axis."""
+    of_column = "got 1D array instead" in message or "Expected a 2-dimensional" in message
+    return of_column and len(getattr(X, "shape", ())) == 2
+
+
+def _for_one_axis(message: str, X: Any) -> str:
+    """Return the remedy for a column that a ColumnTransformer passes on as one axis; empty for other errors."""
+    if not _is_of_one_axis(message, X):
+        return ""
+    name = X.columns[0] if is_frame(X) else 0
+    return f" In a ColumnTransformer, put the name of a column in brackets: (StandardScaler(), [{name!r}])."
+
+
+def _for_transposed(message: str, X: Any) -> str:
+    """Return the remedy for a matrix that has as many rows as the model takes columns; empty for other errors."""
+    expected = re.search(r"is expecting (\d+) features as input", message)
+    if not expected or len(getattr(X, "shape", ())) != 2 or X.shape[0] != int(expected[1]):
+        return ""
+    return " X seems to be transposed. Pass X.T; a row of a frame is frame.iloc[[0]], with two pairs of brackets."
+
+
+def _for_other_than_dates(message: str, X: Any) -> str:
+    """Return the remedy for other values where fit had dates; empty for other errors."""
+    if not _MEETS_DATES.search(message) or not is_frame(X) or date_columns(X):
+        return ""
+    return ". X has other values where fit had dates. Pass dates, for example pandas.to_datetime(X['date'])."
+
+
+def _for_mixed(message: str, X: Any) -> str:
+    """Return the remedy for columns of strings, or of strings and numbers, that a step does not take; else nothing."""
+    of_imputer = "strategy with non-numeric data" in message
+    if of_imputer and (mixed := mixed_columns(X)):
+        return _FOR_STRINGS_AMONG_NUMBERS.format(mixed[0])
+    if of_imputer and (texts := text_columns(X)):
+        return _FOR_IMPUTED_TEXTS.format(", ".join(map(repr, texts)), texts)
+    if any(part in message for part in _OF_MIXED) and (mixed := mixed_columns(X)):
+        return f". {mixed[0]!r} has strings and numbers. {code_of_mixed(mixed[0])}"
+    return ""
+
+
+def _for_index(message: str, X: Any) -> str:
+    """Return the remedy for a column of fit that is the index now; empty for other errors."""
+    names = X.index.names if hasattr(X, "iloc") else ()
+    is_index = "yet now missing" in message and any(f"\n- {name}\n" in message for name in names)
+    return "The index of X has this name. Pass X.reset_index(), which has it as a column." if is_index else ""
+
+
+def _for_words(message: str, X: Any) -> str:
+    """Return the remedy for strings that are no numbers; empty for other errors."""
+    if _NOT_A_FLOAT not in message:
+        return ""
+    if re.search(r"float: ['\"]\s*\{", message) and not is_frame(X):
+        return ". X contains JSON. Make a table of it: pandas.DataFrame([json.loads(row) for row in X])."
+    of_file = for_file(message)
+    return f".{of_file}" if of_file else for_strings(X)
+
+
 def _is_too_large(values: np.ndarray) -> np.ndarray:
     return np.abs(values) > np.finfo(np.float32).max
-
-
-def _place_of(test: Callable[[np.ndarray], np.ndarray], X: Any) -> tuple[float, str] | None:
-    """Return the first value of a numeric table for which a test holds, and its row and column; None for others."""
-    if is_frame(X):
-        X = X[[name for name, dtype in X.dtypes.items() if dtype.kind in "fiub"]]
-    table: Any = X.tocoo() if hasattr(X, "tocoo") else np.asarray(X) if is_frame(X) else X
-    if not hasattr(table, "dtype") or table.dtype.kind not in "fO" or len(table.shape) != 2:
-        return None
-    try:
-        values = np.asarray(table.data if hasattr(X, "tocoo") else table, dtype=np.float64)
-    except (TypeError, ValueError):  # texts among objects
-        return None
-    found = np.argwhere(test(values))
-    if not len(found):
-        return None
-    first = tuple(found[0])
-    row, column = (table.row[first], table.col[first]) if hasattr(X, "tocoo") else first
-    return float(values[first]), f"row {row}, column {repr(X.columns[column]) if is_frame(X) else column}"
 
 
 def _of_map(message: str, X: Any) -> str:
@@ -403,18 +400,18 @@ def _of_map(message: str, X: Any) -> str:
     )
 
 
-def _of_dictionaries(message: str, X: Any) -> str:
-    """Return the message about NaN in dictionaries, one per row, for a hasher or a vectorizer of them; else nothing."""
-    if "X contains NaN" not in message or not isinstance(X, (list, tuple)):
+def _of_records(message: str, X: Any) -> str:
+    """Return the message about a list of dictionaries, one per row; nothing for other errors."""
+    if "got 1D array instead" not in message or not (isinstance(X, (list, tuple)) and X and isinstance(X[0], Mapping)):
         return ""
-    rows = ((i, key, value) for i, row in enumerate(X) if isinstance(row, Mapping) for key, value in row.items())
-    row, key, _ = next((place for place in rows if place[2] != place[2]), (0, None, None))
-    if key is None:
+    return "X is a list of dictionaries, one per row. Pass the columns of all rows: X = pandas.DataFrame(X)."
+
+
+def _of_series(message: str, X: Any) -> str:
+    """Return the message about a column of polars without its frame; nothing for other errors."""
+    if "got 1D array instead" not in message or not hasattr(X, "to_frame"):
         return ""
-    return (
-        f"X[{row}][{key!r}] is NaN. Leave missing entries out of the dictionaries: "
-        "X = [{key: value for key, value in row.items() if value == value} for row in X]."
-    )
+    return "X is a Series. Pass a frame: X.to_frame() for a column."
 
 
 def _of_lengths(message: str, X: Any) -> str:
@@ -432,70 +429,12 @@ def _of_lengths(message: str, X: Any) -> str:
     )
 
 
-def _for_missing_documents(X: Any) -> str:
-    """Return the remedy for NaN among texts in a Series, or in columns of a frame."""
-    texts = [f"{name!r}: ''" for name in text_columns(X) if X[name].isna().any()]
-    return f" Replace missing texts by empty ones: X.fillna({'{' + ', '.join(texts) + '}' if texts else repr('')})."
-
-
 def _of_values(message: str, X: Any) -> str:
     """Return the message about columns with dates, objects or bytes, if an error is about them; else nothing."""
     if _NO_NUMBER.search(message) and _is_about(X, message):
         return of_columns(X)
-    encoded = columns_of(bytes, X) if "could not convert string" in message else {}
+    encoded = columns_of(bytes, X) if _NOT_A_FLOAT in message else {}
     return next((of_bytes(value, f"X[{name!r}]") for name, value in encoded.items()), "")
-
-
-def _with_gaps(X: Any, remedy: str, *, by_column: bool) -> str:
-    """Return where rows have missing values, and the remedy; `remedy` is that of a matrix."""
-    if columns := _columns_with_gaps(X):
-        return f" in {', '.join(map(repr, columns))}{_for_gaps(X, columns, by_column=by_column) or remedy}"
-    if place := _place_of(np.isnan, X):
-        return f" in {place[1]}{remedy}"
-    if _has_no_gaps(X):
-        return (
-            " after a step of the pipeline. X itself has no missing values; the step may take, for example, the "
-            "logarithm of a negative number, or overflow for large values. Change it, or put a SimpleImputer behind it."
-        )
-    return remedy
-
-
-def _for_gaps(X: Any, columns: list[Any], *, by_column: bool) -> str:
-    """Return the remedy for missing values in columns of a frame; empty for a numeric frame."""
-    every = text_columns(X)
-    texts = [name for name in every if name in columns]
-    if not texts:
-        return _FOR_MISSING_NUMBERS.format(columns[0], columns[0]) if every or by_column else ""
-    known = X[texts[0]].dropna()
-    if not len(known):
-        return _FOR_NO_VALUE.format(texts[0])
-    if isinstance(first := known.iloc[0], str) and _DATE.match(first):
-        return _FOR_MISSING_DATES.format(texts[0], first)
-    return (_FOR_MISSING_TRUTHS if known.map(type).eq(bool).all() else _FOR_MISSING_TEXTS).format(texts[0])
-
-
-def _columns_with_gaps(X: Any) -> list[Any]:
-    """Return the names of up to five columns of a frame with missing values; none for an array."""
-    gaps = [name for name in X.columns if X[name].isna().any()] if is_frame(X) and X.columns.is_unique else []
-    return [*gaps[:5], *["..."] * (len(gaps) > 5)]
-
-
-def _for_na(message: str, X: Any) -> str:
-    """Return the remedy for pandas.NA in columns of strings or booleans of a frame; empty if there is none."""
-    if not _NA.search(message) or not is_frame(X) or not X.columns.is_unique:
-        return ""
-    columns = [name for name in X.columns if name in text_columns(X) or str(X[name].dtype) == "boolean"]
-    first = {name: next(iter(X[name][X[name].isna()]), None) for name in columns}
-    names = [name for name, value in first.items() if type(value).__name__ == "NAType"]
-    types, values = (", ".join(f"{name!r}: {v}" for name in names) for v in ("object", "numpy.nan"))
-    return _FOR_NA.format(", ".join(map(repr, names)), types, values) if names else ""
-
-
-def _has_no_gaps(X: Any) -> bool:
-    """Whether rows, a frame or a matrix of floats, are certain to have no missing values."""
-    if is_frame(X):
-        return X.columns.is_unique and not _columns_with_gaps(X)
-    return isinstance(X, np.ndarray) and X.dtype.kind == "f" and not np.isnan(X).any()
 
 
 def _is_about(X: object, message: str) -> bool:
