@@ -250,28 +250,7 @@ class InputForm:
             row = self.shapes.get(name)
             column = as_column(name, X[name], self.pad, row[0] if row else None)
             axis = self.axes.get(name, 0) if isinstance(X, Mapping) else 0
-            if X[name] is None:
-                raise DataError(
-                    f"X[{name!r}] is None, but the model needs this input. Pass an array; a mask that keeps all "
-                    "tokens is numpy.ones_like(ids)."
-                )
-            if not column.ndim and hasattr(X[name], "__next__"):
-                raise DataError(
-                    f"X[{name!r}] must be an array with one entry per row, got a {type(X[name]).__name__}, which can "
-                    f"be read only once. Pass list(X[{name!r}])."
-                )
-            if not column.ndim and all(np.ndim(X[name]) == 0 for name in self.shapes):
-                raise DataError(
-                    f"X has a single value for each input, such as {X[name]!r:.40} for {name!r}. For a single row, "
-                    "pass {name: [value] for name, value in X.items()}."
-                )
-            if not column.ndim:
-                raise DataError(
-                    f"X[{name!r}] must be an array with one entry per row, got the scalar {X[name]!r}. To use it for "
-                    f"all rows, set inputs={{{name!r}: {X[name]!r}}} on the estimator."
-                )
-            if column.ndim <= axis:
-                raise DataError(f"X[{name!r}] must have its rows on axis {axis}, but has only {column.ndim} axes.")
+            self._check_input(name, X, column.ndim, axis)
             columns[name] = np.moveaxis(column, axis, 0) if axis else column
             if name in self.tables:
                 check_indices(column, self.tables[name], f"X[{name!r}]", self.pad.get(name))
@@ -279,6 +258,31 @@ class InputForm:
                 warn_of_mask(columns[name], f"X[{name!r}]")
         self._check_lengths(columns, X)
         return columns
+
+    def _check_input(self, name: str, X: Any, ndim: int, axis: int) -> None:
+        """Raise a DataError if the values of an input have no axis of rows."""
+        if X[name] is None:
+            raise DataError(
+                f"X[{name!r}] is None, but the model needs this input. Pass an array; a mask that keeps all "
+                "tokens is numpy.ones_like(ids)."
+            )
+        if not ndim and hasattr(X[name], "__next__"):
+            raise DataError(
+                f"X[{name!r}] must be an array with one entry per row, got a {type(X[name]).__name__}, which can "
+                f"be read only once. Pass list(X[{name!r}])."
+            )
+        if not ndim and all(np.ndim(X[name]) == 0 for name in self.shapes):
+            raise DataError(
+                f"X has a single value for each input, such as {X[name]!r:.40} for {name!r}. For a single row, "
+                "pass {name: [value] for name, value in X.items()}."
+            )
+        if not ndim:
+            raise DataError(
+                f"X[{name!r}] must be an array with one entry per row, got the scalar {X[name]!r}. To use it for "
+                f"all rows, set inputs={{{name!r}: {X[name]!r}}} on the estimator."
+            )
+        if ndim <= axis:
+            raise DataError(f"X[{name!r}] must have its rows on axis {axis}, but has only {ndim} axes.")
 
     def _check_lengths(self, columns: Mapping[str, Any], X: Any) -> None:
         if len({column.shape[0] for column in columns.values()}) < 2:

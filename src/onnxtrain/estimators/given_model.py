@@ -24,27 +24,7 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
     """
     if is_onnx(estimator):
         return
-    if _is_ours(estimator):
-        name = type(estimator).__name__
-        if name == "LoRA":
-            raise ParameterError("estimator must be a model, got LoRA(). Pass it as weights_to_train=LoRA(...).")
-        if not hasattr(estimator, "fit"):
-            found = "weights" if isinstance(estimator, Mapping) else name
-            raise ParameterError(
-                f"estimator must be a model, got {found} of an estimator. Pass what its get_trained_onnx() or "
-                "to_sklearn() returns."
-            )
-        raise ParameterError(
-            f"estimator is itself an {name}. Pass its model, which get_trained_onnx() or to_sklearn() returns, or "
-            "continue its training with warm_start=True or partial_fit."
-        )
-    inner = getattr(estimator, "estimator", None)
-    inner = inner.steps[-1][1] if isinstance(inner, Pipeline) and inner.steps else inner
-    if hasattr(estimator, "refit") and _is_ours(inner):
-        name, search = type(inner).__name__, type(estimator).__name__
-        raise ParameterError(
-            f"estimator is a {search} around an {name}. Put the search outside: {search}({name}(...), ...)."
-        )
+    _check_not_ours(estimator)
     if isinstance(estimator, (ColumnTransformer, Pipeline)):
         _check_steps(estimator)
     if isinstance(estimator, Pipeline):
@@ -64,8 +44,34 @@ def check_source(estimator: Model, X: ArrayLike | None = None, *, classifies: bo
     if name in ("GraphProto", "FunctionProto", "InferenceSession"):
         raise ParameterError(f"estimator must be a whole model, got {name}. Pass the onnx.ModelProto, or its file.")
     raise ParameterError(
-        f"estimator must be a scikit-learn estimator, an onnx.ModelProto, its bytes or a path, "
-        f"got {type(estimator).__name__}.{_remedy(estimator, X, 'Classifier' if classifies else 'Regressor')}"
+        "estimator must be a scikit-learn estimator, an onnx.ModelProto, its bytes or a path, "
+        f"got {name}.{_remedy(estimator, X, 'Classifier' if classifies else 'Regressor')}"
+    )
+
+
+def _check_not_ours(model: Any) -> None:
+    """Raise a ParameterError for an estimator of onnxtrain, a part of one, or a search around one."""
+    name = type(model).__name__
+    inner = getattr(model, "estimator", None)
+    inner = inner.steps[-1][1] if isinstance(inner, Pipeline) and inner.steps else inner
+    if not _is_ours(model):
+        if hasattr(model, "refit") and _is_ours(inner):
+            ours = type(inner).__name__
+            raise ParameterError(
+                f"estimator is a {name} around an {ours}. Put the search outside: {name}({ours}(...), ...)."
+            )
+        return
+    if name == "LoRA":
+        raise ParameterError("estimator must be a model, got LoRA(). Pass it as weights_to_train=LoRA(...).")
+    if not hasattr(model, "fit"):
+        found = "weights" if isinstance(model, Mapping) else name
+        raise ParameterError(
+            f"estimator must be a model, got {found} of an estimator. Pass what its get_trained_onnx() or "
+            "to_sklearn() returns."
+        )
+    raise ParameterError(
+        f"estimator is itself an {name}. Pass its model, which get_trained_onnx() or to_sklearn() returns, or "
+        "continue its training with warm_start=True or partial_fit."
     )
 
 

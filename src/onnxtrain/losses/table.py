@@ -347,35 +347,15 @@ def _one_per_row(shape: ir.Shape, y_true: ir.Value) -> bool:
 
 
 def _check_rows(name: str, rows: object, y_true: ir.Value, y_pred: ir.Value) -> None:
+    """Raise a LossError if a loss returned anything but floats of shape (n, 1), one for each row of the batch."""
     if not isinstance(rows, ir.Value):
-        forgotten = " Begin its last line with return." if rows is None else ""
-        found = f"{type(rows).__name__}: {rows!r:.80}"
-        if isinstance(rows, str) and rows in LOSSES:
-            forgotten = f" Pass the name itself: loss={rows!r}."
-        elif isinstance(rows, (dict, list, tuple)):
-            found = f"a {type(rows).__name__} of {len(rows)}"
-            forgotten = (
-                " Return the loss alone: unlike in XGBoost and LightGBM, its derivatives are not returned. The sum of "
-                "several terms is one loss."
-            )
-        elif rows is not None:
-            forgotten = " Compute it from y_true and y_pred, such as abs(y_true - y_pred)."
-        raise LossError(f"The loss {name!r} must return a value of the graph, got {found}.{forgotten}")
+        found = f"a {type(rows).__name__} of {len(rows)}" if isinstance(rows, (dict, list, tuple)) else ""
+        found = found or f"{type(rows).__name__}: {rows!r:.80}"
+        raise LossError(f"The loss {name!r} must return a value of the graph, got {found}.{_instead_of(rows)}")
     if not is_float(rows) or rows.shape is None or len(rows.shape) != 2 or rows.shape[1] != 1:
-        remedy = "Sum over outputs with x.sum(axis=1, keepdims=True) or op.ReduceSum(x, [1], keepdims=1)."
-        if rows.shape is not None and not len(rows.shape):
-            remedy = "Leave out the mean or the sum over the rows; the objective is the mean of these values."
-        elif rows.dtype is ir.DataType.BOOL:
-            remedy = "A comparison has no derivative. A smooth form of a > b is op.Sigmoid(a - b)."
-        elif not is_float(rows):
-            remedy = "Convert it to floats: op.CastLike(x, y_pred)."
-        elif _width(rows) not in {None, _width(y_pred), _width(y_true)}:
-            remedy = (
-                f"An array of {_width(rows)} numbers in it was computed with each row. Pass weights of rows to "
-                f"fit(X, y, sample_weight). Otherwise: {remedy[0].lower()}{remedy[1:]}"
-            )
         raise LossError(
-            f"The loss {name!r} must return floats of shape (n, 1), one for each row, got {describe(rows)}. {remedy}"
+            f"The loss {name!r} must return floats of shape (n, 1), one for each row, got {describe(rows)}. "
+            f"{_as_one_per_row(rows, y_true, y_pred)}"
         )
     n, expected = rows.shape[0], y_true.shape[0]  # type: ignore[index]
     if isinstance(n, int) and n > 1 and not isinstance(expected, int):
@@ -394,6 +374,37 @@ def _check_rows(name: str, rows: object, y_true: ir.Value, y_pred: ir.Value) -> 
             f"The loss {name!r} must return one value per row, but returned {describe(rows)} for {describe(y_true)}. "
             "Sum over outputs with x.sum(axis=1, keepdims=True)."
         )
+
+
+def _instead_of(returned: object) -> str:
+    """Return the remedy for a loss that returned an object that is not in the graph."""
+    if returned is None:
+        return " Begin its last line with return."
+    if isinstance(returned, str) and returned in LOSSES:
+        return f" Pass the name itself: loss={returned!r}."
+    if isinstance(returned, (dict, list, tuple)):
+        return (
+            " Return the loss alone: unlike in XGBoost and LightGBM, its derivatives are not returned. The sum of "
+            "several terms is one loss."
+        )
+    return " Compute it from y_true and y_pred, such as abs(y_true - y_pred)."
+
+
+def _as_one_per_row(returned: ir.Value, y_true: ir.Value, y_pred: ir.Value) -> str:
+    """Return the remedy for a loss that returned a value of another type or shape than floats (n, 1)."""
+    if returned.shape is not None and not len(returned.shape):
+        return "Leave out the mean or the sum over the rows; the objective is the mean of these values."
+    if returned.dtype is ir.DataType.BOOL:
+        return "A comparison has no derivative. A smooth form of a > b is op.Sigmoid(a - b)."
+    if not is_float(returned):
+        return "Convert it to floats: op.CastLike(x, y_pred)."
+    if _width(returned) not in {None, _width(y_pred), _width(y_true)}:
+        return (
+            f"An array of {_width(returned)} numbers in it was computed with each row. Pass weights of rows to "
+            "fit(X, y, sample_weight). Otherwise: sum over outputs with x.sum(axis=1, keepdims=True) or "
+            "op.ReduceSum(x, [1], keepdims=1)."
+        )
+    return "Sum over outputs with x.sum(axis=1, keepdims=True) or op.ReduceSum(x, [1], keepdims=1)."
 
 
 def _width(x: ir.Value) -> int | None:
