@@ -21,10 +21,13 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from sklearn.base import BaseEstimator, ClassifierMixin, is_classifier
+from sklearn.compose import ColumnTransformer
 from sklearn.feature_selection import RFE
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
+from onnxtrain.convert import column_transformer
+from onnxtrain.convert.as_transformers import with_transformers
 from onnxtrain.convert.boosted import addition_of_boosted
 from onnxtrain.convert.columns import input_types
 from onnxtrain.convert.custom import CONVERTERS, OF_OURS, is_ours, options_of_kind
@@ -129,7 +132,8 @@ def _without_covers(estimator: BaseEstimator) -> BaseEstimator:
 
 
 def _covered(found: BaseEstimator) -> BaseEstimator:
-    """Return the estimator that a wrapper stands for, or a composite without idle members; any other unchanged."""
+    """Return the estimator that a wrapper stands for, or a composite of working transformers; any other unchanged."""
+    found = with_transformers(found)
     if isinstance(found, Pipeline) and any(is_idle(step) for _, step in found.steps):
         steps = [(name, step) for name, step in found.steps if not is_idle(step)]
         return Pipeline(steps or [("identity", FunctionTransformer())])
@@ -202,8 +206,9 @@ def to_onnx(
             functions[kind] = functools.partial(REPAIRS[kind], own)
             shapes.update({kind: SHAPES[kind]} if kind in SHAPES else {})
     with _entries(kinds):
+        parsers = {ColumnTransformer: column_transformer.parse}
         topology = parse_sklearn_model(
-            estimator, initial_types, target_opset, functions, shapes, options=options
+            estimator, initial_types, target_opset, functions, shapes, parsers, options=options
         )  # fmt: skip
         topology.convert_operators = functools.partial(_convert_operators, topology.convert_operators)
         onx = convert_topology(

@@ -1,0 +1,113 @@
+"""Estimators that also predict, in a place where a pipeline only calls their ``transform``.
+
+skl2onnx writes the classes and scores of a classifier or a clusterer wherever it stands, so these are replaced, for a
+conversion, by transformers with the same result.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.cluster import Birch, BisectingKMeans, KMeans, MiniBatchKMeans
+from sklearn.compose import ColumnTransformer
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.pipeline import FeatureUnion, Pipeline
+
+from onnxtrain.convert.custom import CONVERTERS, converter
+
+
+class Distances(TransformerMixin, BaseEstimator):
+    """Return the distances of each row to some centers, as ``KMeans.transform`` does.
+
+    Parameters
+    ----------
+    centers : ndarray of shape (n_centers, n_features)
+    """
+
+    def __init__(self, centers: np.ndarray):
+        self.centers = centers
+
+    @property
+    def n_features_in_(self) -> int:
+        """The number of columns of the rows."""
+        return self.centers.shape[1]
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def fit(self, X: Any, y: Any = None) -> Self:
+        """Return self: nothing is learned."""
+        return self
+
+    def transform(self, X: Any) -> np.ndarray:
+        """Return the distances, (n_samples, n_centers)."""
+        return np.linalg.norm(np.asarray(X)[:, None] - self.centers, axis=2)
+
+
+@converter(Distances)
+def distances(op: Any, estimator: Distances, X: Any) -> Any:
+    """Write the norms of the differences; the squares of the norms of both would cancel for near rows."""
+    return op.ReduceL2(op.Sub(op.Unsqueeze(X, np.array([1])), estimator.centers), np.array([2]), keepdims=0)
+
+
+def with_transformers(found: BaseEstimator) -> BaseEstimator:
+    """Return a composite in which members that also predict are transformers; any other estimator unchanged.
+
+    Examples
+    --------
+    >>> from sklearn.cluster import KMeans
+    >>> from sklearn.linear_model import Ridge
+    >>> from sklearn.pipeline import make_pipeline
+    >>> X = [[0.0], [1.0], [5.0]]
+    >>> with_transformers(make_pipeline(KMeans(2), Ridge()).fit(X, [0.0, 1.0, 2.0]))[0]
+    Distances(centers=array(...))
+    """
+    if isinstance(found, Pipeline):
+        *steps, last = found.steps
+        replaced = [(name, _as_transformer(step)) for name, step in steps]
+        return Pipeline([*replaced, last]) if _differ(steps, replaced) else found
+    if isinstance(found, FeatureUnion):
+        replaced = [(name, _as_transformer(member)) for name, member in found.transformer_list]
+        changed = _differ(found.transformer_list, replaced)
+        return FeatureUnion(replaced, transformer_weights=found.transformer_weights) if changed else found
+    if isinstance(found, ColumnTransformer) and hasattr(found, "transformers_"):  # not the unfitted one inside another
+        parts = [(name, _as_transformer(part), columns) for name, part, columns in found.transformers_]
+        if _differ(found.transformers_, parts):
+            found = copy.copy(found)
+            found.transformers_ = parts
+    return found
+
+
+def _differ(steps: Any, replaced: Any) -> bool:
+    return any(old[1] is not new[1] for old, new in zip(steps, replaced, strict=True))
+
+
+def _as_transformer(step: Any) -> Any:
+    """Return a transformer with the results of a step that also predicts; any other step unchanged."""
+    if type(step) in CONVERTERS:
+        return step
+    if isinstance(step, Pipeline) and step.steps:
+        name, last = step.steps[-1]
+        found = _as_transformer(last)
+        return step if found is last else Pipeline([*step.steps[:-1], (name, found)])
+    if isinstance(step, LinearDiscriminantAnalysis):
+        return _projection(step)
+    if isinstance(step, (BisectingKMeans, KMeans, MiniBatchKMeans)):
+        return Distances(step.cluster_centers_)
+    if isinstance(step, Birch):
+        return Distances(step.subcluster_centers_)
+    return step
+
+
+def _projection(lda: LinearDiscriminantAnalysis) -> PCA:
+    """Return a PCA that projects the rows as a linear discriminant analysis does."""
+    n_features, n_axes = lda.n_features_in_, len(lda.get_feature_names_out())
+    projection = PCA(n_axes)
+    projection.components_ = lda.scalings_[:, :n_axes].T
+    projection.mean_ = lda.xbar_ if hasattr(lda, "xbar_") else np.zeros(n_features)
+    projection.n_components_, projection.n_features_in_ = n_axes, n_features
+    return projection

@@ -1,0 +1,138 @@
+"""Steps that skl2onnx does not convert where they stand: a ColumnTransformer behind others, predictors that transform."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnxruntime
+import pandas as pd
+import pytest
+from sklearn.cluster import Birch, BisectingKMeans, KMeans, MiniBatchKMeans
+from sklearn.compose import ColumnTransformer, make_column_transformer
+from sklearn.decomposition import PCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.impute import SimpleImputer
+from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.pipeline import make_pipeline, make_union
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+
+from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+
+RNG = np.random.RandomState(0)
+N = 120
+HOMES = pd.DataFrame(
+    {
+        "age": RNG.randint(18, 80, N).astype(np.float64),
+        "pay": RNG.gamma(2, 100, N).round(),
+        "town": RNG.choice(["Bonn", "Jena", "Ulm"], N),
+        "job": RNG.choice(["cook", "nurse"], N),
+    }
+)
+RENT = 2 * HOMES["age"] + 30 * (HOMES["town"] == "Bonn") + RNG.randn(N)
+HOMES.loc[::7, "age"] = np.nan
+HOMES.loc[::11, "town"] = np.nan
+
+X = RNG.randn(N, 6).astype(np.float32)
+KIND = np.where(X[:, 0] > 0.3, "b", np.where(X[:, 1] > 0, "a", "c"))
+
+
+def imputed(**options):
+    """Fill the gaps of numbers and texts, each in its own way."""
+    texts = SimpleImputer(strategy="most_frequent")
+    return ColumnTransformer([("n", SimpleImputer(), ["age", "pay"]), ("t", texts, ["town", "job"])], **options)
+
+
+def scaled_and_encoded(numbers, texts):
+    return make_column_transformer((StandardScaler(), numbers), (OneHotEncoder(), texts))
+
+
+OF_TABLES = {
+    "by name": (
+        imputed().set_output(transform="pandas"),
+        scaled_and_encoded(["n__age", "n__pay"], ["t__town", "t__job"]),
+    ),
+    "in another order": (
+        imputed(verbose_feature_names_out=False).set_output(transform="pandas"),
+        make_column_transformer((make_pipeline(StandardScaler()), ["pay"]), (OneHotEncoder(), ["job", "town"])),
+    ),
+    "by position": (imputed(), scaled_and_encoded([0, 1], [2, 3])),
+    "with the rest": (imputed(), make_column_transformer((OrdinalEncoder(), [3, 2]), remainder=StandardScaler())),
+    "three of them": (
+        imputed(),
+        make_column_transformer((OneHotEncoder(), [2, 3]), remainder="passthrough"),
+        make_column_transformer((StandardScaler(), [-1, -2]), remainder="passthrough"),
+    ),
+}
+
+
+def file_of(model):
+    """Return the whole pipeline as a session; the fit has compared it with the estimator."""
+    assert set(model.onnx_status_.values()) == {"ONNX"}, model.onnx_status_
+    return onnxruntime.InferenceSession(model.get_trained_onnx().SerializeToString())
+
+
+@pytest.mark.parametrize("steps", OF_TABLES.values(), ids=OF_TABLES)
+def test_tables_that_are_imputed_and_then_encoded(steps):
+    pipeline = make_pipeline(*steps, Ridge()).fit(HOMES, RENT)
+    model = OrtGradientRegressor(pipeline, max_iter=1, learning_rate=1e-12).fit(HOMES, RENT)
+    session = file_of(model)
+    feeds = {i.name: HOMES[i.name].to_numpy().reshape(-1, 1) for i in session.get_inputs()}
+    feeds = {
+        k: np.where(pd.isna(x), "nan", x) if k in ("town", "job") else x.astype(np.float32) for k, x in feeds.items()
+    }
+    expected = pipeline.predict(HOMES)
+    np.testing.assert_allclose(session.run(None, feeds)[0].ravel(), expected, rtol=1e-5)
+    np.testing.assert_allclose(model.to_sklearn().predict(HOMES), expected, rtol=1e-6)
+
+
+SELECTIONS = {
+    "of some": make_column_transformer((PCA(2), [0, 1, 2, 3])),
+    "of all, in another order": make_column_transformer((StandardScaler(), [5, 4, 3, 2, 1, 0])),
+    "of a slice": make_column_transformer((PCA(2), slice(0, 4)), remainder=StandardScaler()),
+    "by a mask": make_column_transformer((PCA(1), [True, False] * 3), remainder="passthrough"),
+    "of none": make_column_transformer((PCA(1), []), ("drop", [1]), remainder="passthrough"),
+    "with weights": ColumnTransformer([("a", PCA(1), [0, 1]), ("b", "passthrough", [3])], transformer_weights={"a": 9}),
+    "inside another": make_column_transformer((make_column_transformer((PCA(1), [1, 0])), [4, 2, 3])),
+}
+
+
+@pytest.mark.parametrize("front", [(StandardScaler(),), ()], ids=["behind a scaler", "first"])
+@pytest.mark.parametrize("selection", SELECTIONS.values(), ids=SELECTIONS)
+def test_columns_of_a_matrix(selection, front):
+    pipeline = make_pipeline(*front, selection, LogisticRegression()).fit(X, KIND)
+    model = OrtGradientClassifier(pipeline, max_iter=1, learning_rate=1e-12).fit(X, KIND)
+    found = file_of(model).run(None, {"X": X})[1]
+    np.testing.assert_allclose(found, pipeline.predict_proba(X), atol=1e-6)
+
+
+REDUCERS = {
+    "discriminants": LinearDiscriminantAnalysis(),
+    "one discriminant by eigenvectors": LinearDiscriminantAnalysis(solver="eigen", n_components=1),
+    "k-means": KMeans(4, random_state=0),
+    "k-means of batches": MiniBatchKMeans(4, random_state=0),
+    "bisecting k-means": BisectingKMeans(4, random_state=0),
+    "Birch": Birch(threshold=2.0, n_clusters=None),
+}
+PLACES = {
+    "a step": lambda reducer: reducer,
+    "the end of a pipeline": lambda reducer: make_pipeline(StandardScaler(), reducer),
+    "in a union": lambda reducer: make_union(reducer, PCA(2)),
+    "of some columns": lambda reducer: make_column_transformer((reducer, [0, 1, 4]), remainder="passthrough"),
+}
+
+
+@pytest.mark.parametrize("place", PLACES.values(), ids=PLACES)
+@pytest.mark.parametrize("reducer", REDUCERS.values(), ids=REDUCERS)
+def test_predictors_that_a_pipeline_uses_as_transformers(reducer, place):
+    pipeline = make_pipeline(StandardScaler(), place(reducer), LogisticRegression(max_iter=1000)).fit(X, KIND)
+    model = OrtGradientClassifier(pipeline, max_iter=1, learning_rate=1e-12).fit(X, KIND)
+    found = file_of(model).run(None, {"X": X})[1]
+    np.testing.assert_allclose(found, pipeline.predict_proba(X), atol=1e-5)
+    step = model.to_sklearn()[1]
+    assert type(step) is type(pipeline[1])
+
+
+def test_a_discriminant_analysis_that_predicts_is_trained():
+    model = OrtGradientClassifier(make_pipeline(StandardScaler(), LinearDiscriminantAnalysis()), max_iter=3).fit(
+        X, KIND
+    )
+    assert "lineardiscriminantanalysis.coef" in model.weights_
