@@ -11,7 +11,7 @@ from skl2onnx import to_onnx
 from sklearn.datasets import load_iris
 from sklearn.linear_model import LinearRegression, LogisticRegression
 
-from onnxtrain import OrtGradientRegressor, trainable_weights
+from onnxtrain import OrtGradientForwardBackward, OrtGradientRegressor, trainable_weights
 from onnxtrain import graph as graphs
 from onnxtrain.errors import DataError, GradientError, ModelError, WeightError
 from onnxtrain.grad_helper import DerivativeOptions, gradients, onnx_derivative, random_feed
@@ -240,6 +240,14 @@ def test_a_quantized_weight_is_named():
         <ir_version: 8, opset_import: ["" : 15]>
         quantized (float[N,2] X) => (float[N,2] Y) <int8[2,2] W = {1, 2, 3, 4}, float scale = {0.5}, int8 zero = {0}>
         { real = DequantizeLinear(W, scale, zero)  Y = MatMul(X, real) }""")
+    with pytest.raises(WeightError, match=r"W: INT8.* is quantized, so it has no derivative. .* before quantization"):
+        onnx_derivative(onx, weights=["W"])
+
+
+def test_a_dynamically_quantized_weight_is_named():
+    onx = parsed("""<ir_version: 8, opset_import: ["" : 17]>
+        quantized (float[N,2] X) => (float[N,2] Y) <int8[2,2] W = {1, 2, 3, 4}> {
+            q, s, z = DynamicQuantizeLinear(X)  p = MatMulInteger(q, W, z)  f = Cast<to = 1>(p)  Y = Mul(f, s) }""")
     with pytest.raises(WeightError, match=r"W: INT8.* is quantized, so it has no derivative. .* before quantization"):
         onnx_derivative(onx, weights=["W"])
 
@@ -484,7 +492,39 @@ def test_a_product_of_quantized_rows_has_no_gradient_of_zeros():
         <ir_version: 8, opset_import: ["" : 17]>
         quantized (float[N,2] X) => (float[N,2] Y) <int8[2,2] W = {1, 2, 3, 4}, float s = {0.5}, int8 z = {0}>
         { q = QuantizeLinear(X, s, z)  p = QLinearMatMul(q, s, z, W, s, z, s, z)  Y = DequantizeLinear(p, s, z) }""")
-    with pytest.raises(
-        GradientError, match="QLinearMatMul .* has no gradient rule, but lies between the trained values"
-    ):
+    with pytest.raises(ModelError, match=r"in QLinearMatMul .* in the format QOperator.* quant_format=QuantFormat.QDQ"):
         onnx_derivative(onx)
+
+
+@pytest.mark.parametrize("inputs", ["float[N,2] X, double[N,2] Z", "double[N,2] X, float[N,2] Z"])
+def test_operands_of_different_types_are_named(inputs):
+    onx = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+        g ({inputs}) => (float[N,2] Y) {{ h = Add(X, Z)  Y = Tanh(h) }}""")
+    with pytest.raises(ModelError, match=r"Add\(X: .*, Z: .*\) has operands of different types. .*put a Cast before"):
+        onnx_derivative(onx)
+
+
+def test_a_weight_of_a_body_is_named():
+    onx = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[N,2] X) => (float[N,2] Y) <int64 trips = {3}, float[2,2] W = {1, 2, 3, 4}> {
+            h = Loop(trips, , X) <body = b (int64 i, bool c, float[N,2] a) => (bool d, float[N,2] e)
+                <float[2,2] V = {1, 2, 3, 4}> { d = Identity(c)  z = MatMul(a, V)  e = Tanh(z) }>
+            Y = MatMul(h, W) }""")
+    words = r"Known: .* 'V' is in the body of Loop .* Move it to the initializers of the graph, which the body can read"
+    with pytest.raises(WeightError, match=words):
+        onnx_derivative(onx, weights=["W", "V"])
+    with pytest.raises(WeightError, match=words):
+        OrtGradientForwardBackward(onx, weights_to_train=["V"])
+    body = next(a.g for a in onx.graph.node[0].attribute if a.name == "body")
+    onx.graph.initializer.append(body.initializer.pop())
+    names = [output.name for output in onnx_derivative(onx, weights=["W", "V"]).graph.output]
+    assert names == ["X_grad", "W_grad", "V_grad"]
+
+
+def test_a_weight_in_an_operator_of_trees_is_named():
+    trees = onnx.helper.make_node("TreeEnsembleRegressor", ["X"], ["Y"], domain="ai.onnx.ml", n_targets=1)
+    ends = [onnx.helper.make_tensor_value_info(name, 1, ["n", 1]) for name in "XY"]
+    opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in (("", 17), ("ai.onnx.ml", 1))]
+    onx = onnx.helper.make_model(onnx.helper.make_graph([trees], "g", ends[:1], ends[1:]), opset_imports=opsets)
+    with pytest.raises(WeightError, match="no initializer 'nodes_values'. .* Its weights are in TreeEnsembleRegressor"):
+        onnx_derivative(onx, weights=["nodes_values"])

@@ -142,7 +142,10 @@ def onnx_derivative(
     options = _checked(options, loss, label, builder)
     proto, _held = _opened(onx) if builder == "builtin" else (graphs.read(onx), {})
     model = graphs.load(expand_functions(proto))
-    asked = _asked(model, inputs, weights, loss, label)
+    try:
+        asked = _asked(model, inputs, weights, loss, label)
+    except WeightError as e:
+        raise WeightError(f"{e}{_remark_on_weights(proto, weights)}") from e
     if asked.loss is None and not asked.reals:
         outputs = ", ".join(repr(y.name) for y in asked.outputs)
         remark = graphs.weights_in_operators(proto.graph.node)
@@ -157,8 +160,10 @@ def onnx_derivative(
     else:
         try:
             found = _append_gradients(model, asked, options)
-        except GradientError as e:
-            raise GradientError(f"{e}{graphs.weights_in_operators(proto.graph.node)}") from e
+        except (GradientError, ModelError) as e:
+            graphs.refuse_integer_products(proto)
+            graphs.refuse_mixed_types(graphs.load(expand_functions(proto)))
+            raise type(e)(f"{e}{graphs.weights_in_operators(proto.graph.node)}") from e
         result = graphs.attach(graphs.save(model, outputs=found))
     result = _with_metadata(result, proto)
     if verbose:
@@ -167,6 +172,13 @@ def onnx_derivative(
         check_path(path_name, "path_name")
         graphs.write_model(result, path_name, {})
     return result
+
+
+def _remark_on_weights(onx: onnx.ModelProto, weights: Sequence[str] | None) -> str:
+    """Return where the first of some weights is that is no initializer of a model, with the remedy."""
+    held = {tensor.name for tensor in onx.graph.initializer}
+    unknown = [name for name in _names(weights or (), "weights") if name not in held]
+    return graphs.weights_elsewhere(onx.graph, unknown[0]) if unknown else ""
 
 
 def _opened(onx: graphs.ModelLike) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
@@ -420,7 +432,8 @@ def _wanted_weights(model: ir.Model, weights: Sequence[str] | None) -> list[ir.V
     found = [graphs.find(known.values(), name, "initializer", WeightError) for name in names]
     for value in found:
         if not graphs.is_float(value):
-            quantized = any(n.op_type.startswith("Dequantize") or "Integer" in n.op_type for n in value.consumers())
+            of_few_bits = value.dtype is not None and value.dtype.is_integer() and value.dtype.bitwidth <= 8
+            quantized = of_few_bits or any(n.op_type == "DequantizeLinear" for n in value.consumers())
             raise WeightError(
                 f"The weight {graphs.describe(value)} is {'quantized' if quantized else 'not floating-point'}, so it "
                 f"has no derivative. Differentiate {'the model before quantization' if quantized else 'another one'}."

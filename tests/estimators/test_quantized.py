@@ -321,6 +321,19 @@ def test_a_model_that_multiplies_integers_is_refused(digits, tmp_path):
     onx = quantized(network, X[:20], tmp_path, quant_format=quantization.QuantFormat.QOperator)
     with pytest.raises(ModelError, match=r"in QLinearConv .* in the format QOperator.* quant_format=QuantFormat.QDQ"):
         OrtGradientClassifier(onx).fit(X, y)
+    with pytest.raises(ModelError, match="in the format QOperator"):
+        OrtGradientClassifier(onx, head="new").fit(X, y)
+
+
+def test_an_integer_weight_that_is_named():
+    onx = held(
+        "g (float[N,4] X) => (float[N,1] Y) { q, s, z = DynamicQuantizeLinear(X) p = MatMulInteger(q, W, z)"
+        " f = Cast <to = 1> (p) h = Mul(f, s) Y = Mul(h, V) }",
+        W=np.ones((4, 1), np.int8),
+        V=np.ones((1, 1), np.float32),
+    )
+    with pytest.raises(WeightError, match="'W' holds quantized integers, which have no derivative. Train the floating"):
+        OrtGradientRegressor(onx, weights_to_train=["W"]).fit(ROWS, SIZE)
 
 
 def test_probabilities_that_are_rounded_are_trained_by_their_scores():

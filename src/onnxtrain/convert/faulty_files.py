@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import onnx
 
+from onnxtrain import graph
 from onnxtrain.convert.boosted import lost_outputs
 from onnxtrain.convert.dynamo import held_by_module
 from onnxtrain.convert.keras import WITH_JAX, is_of_keras
@@ -18,11 +19,7 @@ _TYPES = (
 
 #: The remedies for files that were built or edited by hand, by words of the error.
 _BY_HAND = {
-    **dict.fromkeys(
-        ("inconsistent type", "bound to different types"),
-        "The operands of a node must have one type. Store arrays of numpy as float32, "
-        "onnx.numpy_helper.from_array(array.astype(numpy.float32), name), or put a Cast before the node.",
-    ),
+    **dict.fromkeys(("inconsistent type", "bound to different types"), graph.ONE_TYPE),
     "which no node computes": "Add an initializer or an input of this name, or correct the name in the node.",
 }
 

@@ -111,7 +111,12 @@ def with_new_head(
     rng = check_random_state(random_state)
     if features is None:
         chosen = choose_output(changed, output, labels=True)
-        cut, scores = _replaced(changed, _last_layer(changed, chosen), chosen, int(n_outputs), rng)
+        try:
+            layer = _last_layer(changed, chosen)
+        except ModelError:
+            graph.refuse_integer_products(proto)  # its layers are no products of floats
+            raise
+        cut, scores = _replaced(changed, layer, chosen, int(n_outputs), rng)
     else:
         known = [v for v in _values(changed) if v.name == features] or _with_features(changed)
         results = graph.results_with(proto.graph.node, features)
@@ -261,6 +266,10 @@ def _near_values(model: ir.Model, nodes: list[ir.Node]) -> str:
     ]
     several = [v for v in named if _n_features(v) > 1]
     return ", ".join(map(graph.describe, (several or named)[-3:])) or "a value with a feature axis"
+
+
+def _another_value(model: ir.Model) -> str:
+    return f"Set features to the name of another value, such as {_near_values(model, list(model.graph))}."
 
 
 # ------------------------------------------------------------ the new layer
@@ -428,14 +437,9 @@ def _on_features(model: ir.Model, features: ir.Value, n_outputs: int, rng: np.ra
     x = _pooled(model, features)
     p = x.shape[-1] if x.shape is not None else None
     if not isinstance(p, int):
-        raise ModelError(
-            f"The number of features of {graph.describe(features)} is unknown. Set features to the name of another "
-            "value."
-        )
+        raise ModelError(f"The number of features of {graph.describe(features)} is unknown. {_another_value(model)}")
     if not graph.is_float(x):
-        raise ModelError(
-            f"The value {graph.describe(features)} is not floating-point. Set features to the name of another value."
-        )
+        raise ModelError(f"The value {graph.describe(features)} is not floating-point. {_another_value(model)}")
     weight = _drawn(model, [p, n_outputs], p + n_outputs, x.dtype.numpy(), rng)  # type: ignore[union-attr]
     bias = _initializer(model, BIAS, np.zeros(n_outputs, x.dtype.numpy()))  # type: ignore[union-attr]
     return _appended(model, "Gemm", [x, weight, bias], "head")
@@ -505,8 +509,7 @@ def _pooled(model: ir.Model, features: ir.Value) -> ir.Value:
     n_axes = graph.rank(features)
     if n_axes is None or n_axes < 2:
         raise ModelError(
-            f"features must have shape (n, p) or more axes, got {graph.describe(features)}. Set features to the "
-            "name of another value."
+            f"features must have shape (n, p) or more axes, got {graph.describe(features)}. {_another_value(model)}"
         )
     if n_axes == 2:
         return features

@@ -17,7 +17,6 @@ import onnx.numpy_helper
 import onnx_ir as ir
 
 from onnxtrain import graph
-from onnxtrain.errors import ModelError
 
 
 class Quantization(NamedTuple):
@@ -43,41 +42,8 @@ class Quantization(NamedTuple):
         return ((q.astype(np.float64) - self.zero).astype(np.float32) * self.scale).astype(np.float32)
 
 
-#: The prefixes of operators that compute with integers, in models of the format QOperator.
-_OF_INTEGERS = ("QLinear", "QGemm", "QAttention", "QEmbedLayerNormalization", "QMoE", "QOrdered")
-
-
 #: The prefix of operators that quantize a batch by its largest value.
 _OF_BATCHES = "DynamicQuantize"
-
-#: The remedy for a model with such operators.
-_FLOATING_POINT = (
-    "Train the floating-point model that it was made from, or that model quantized with "
-    "onnxruntime.quantization.quantize_static, whose scales are fixed."
-)
-
-
-def refuse_integer_products(onx: onnx.ModelProto) -> None:
-    """Raise a ModelError if operators of a model compute with integers.
-
-    Raises
-    ------
-    ModelError
-        The message names one of the operators.
-    """
-    found = next((node for node in onx.graph.node if node.op_type.startswith(_OF_INTEGERS)), None)
-    if found is not None:
-        raise ModelError(
-            f"The model computes with integers in {found.op_type} (node {found.name!r}): it was quantized in the "
-            "format QOperator, which has no gradient. Quantize the floating-point model in the format QDQ: "
-            "onnxruntime.quantization.quantize_static(..., quant_format=QuantFormat.QDQ), the default."
-        )
-    found = next((node for node in onx.graph.node if node.op_type == "DynamicQuantizeMatMul"), None)
-    if found is not None:
-        raise ModelError(
-            f"The model computes with integers in {found.op_type} (node {found.name!r}), which onnxruntime made from "
-            f"other operators and which has no gradient. {_FLOATING_POINT}"
-        )
 
 
 def scales_of_batches(onx: onnx.ModelProto) -> str:
@@ -88,7 +54,7 @@ def scales_of_batches(onx: onnx.ModelProto) -> str:
         return ""
     return (
         f"The model quantizes each batch with one scale in {found.op_type} (node {found.name!r}), as written by "
-        f"onnxruntime's quantize_dynamic. {_FLOATING_POINT}"
+        f"onnxruntime's quantize_dynamic. {graph.OF_FIXED_SCALES}"
     )
 
 

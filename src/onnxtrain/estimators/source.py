@@ -22,7 +22,7 @@ from onnxtrain.convert.low_rank import LowRank, merged, with_factors, without_fa
 from onnxtrain.convert.merged import owners_of_copies, separate_merged, with_own_copies
 from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.convert.padding import with_padding
-from onnxtrain.convert.quantized import has_integers, refuse_integer_products, with_master_copies
+from onnxtrain.convert.quantized import has_integers, with_master_copies
 from onnxtrain.convert.tied_weights import tied
 from onnxtrain.errors import ConvergenceError, GradientError, ModelError, ParameterError, as_model_error, warn
 from onnxtrain.estimators.protocols import Features, OnnxModel, is_onnx
@@ -194,7 +194,7 @@ class Source:
 def rewritten(onx: graph.ModelLike) -> onnx.ModelProto:
     """Return a user's ONNX model whose weights are separate initializers, none of them an input."""
     proto = _without_defaults(graph.read(onx))
-    refuse_integer_products(proto)
+    graph.refuse_integer_products(proto)
     owners = owners_of_copies(proto)
     own = with_own_copies(proto)
     found = _in_standard_operators(own)

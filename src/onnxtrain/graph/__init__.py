@@ -25,7 +25,15 @@ from onnxtrain.graph.build import (
     unique_name,
     value_like,
 )
-from onnxtrain.graph.check import PROTO_LIMIT, check_location, check_nodes
+from onnxtrain.graph.check import (
+    OF_FIXED_SCALES,
+    ONE_TYPE,
+    PROTO_LIMIT,
+    check_location,
+    check_nodes,
+    refuse_integer_products,
+    refuse_mixed_types,
+)
 from onnxtrain.graph.edit import (
     WITHOUT_EFFECT,
     cast_floats,
@@ -97,6 +105,7 @@ from onnxtrain.graph.query import (
     scalar,
     static_shape,
     values_in,
+    weights_elsewhere,
     weights_in_operators,
     with_nodes_of,
 )
@@ -108,6 +117,8 @@ __all__ = [
     "FLOATS",
     "IR_VERSION",
     "OF_FEW_BITS",
+    "OF_FIXED_SCALES",
+    "ONE_TYPE",
     "OPSET",
     "PRODUCTS",
     "PROTO_LIMIT",
@@ -189,6 +200,8 @@ __all__ = [
     "put_out",
     "rank",
     "read",
+    "refuse_integer_products",
+    "refuse_mixed_types",
     "reload",
     "replacement",
     "results_with",
@@ -208,6 +221,7 @@ __all__ = [
     "unique_name",
     "value_like",
     "values_in",
+    "weights_elsewhere",
     "weights_in_operators",
     "with_branches_taken",
     "with_lengths",

@@ -21,7 +21,7 @@ from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnxtrain.cache import table
 from onnxtrain.errors import ModelError, as_model_error
 from onnxtrain.graph.held import filters_of, has_many_floats, hold_external, key_of
-from onnxtrain.graph.query import bodies_of, messages_in, nodes_in
+from onnxtrain.graph.query import bodies_of, describe, messages_in, nodes_in
 from onnxtrain.opsets import find_schema
 from onnxtrain.registry import did_you_mean
 
@@ -30,6 +30,21 @@ PROTO_LIMIT = 2**31
 
 #: The remedy for a larger model.
 BESIDE = "Save its weights to a file beside it: onnx.save_model(model, path, save_as_external_data=True)"
+
+#: The prefixes of operators that compute with integers, in models of the format QOperator.
+_OF_INTEGERS = ("QLinear", "QGemm", "QAttention", "QEmbedLayerNormalization", "QMoE", "QOrdered")
+
+#: The remedy for a model that quantizes a batch by its largest value.
+OF_FIXED_SCALES = (
+    "Train the floating-point model that it was made from, or that model quantized with "
+    "onnxruntime.quantization.quantize_static, whose scales are fixed."
+)
+
+#: The remedy for operands of different types.
+ONE_TYPE = (
+    "The operands of a node must have one type. Store arrays of numpy as float32, "
+    "onnx.numpy_helper.from_array(array.astype(numpy.float32), name), or put a Cast before the node."
+)
 
 #: The element types of tensors.
 _TYPES = frozenset(onnx.TensorProto.DataType.values()) - {onnx.TensorProto.UNDEFINED}
@@ -296,9 +311,9 @@ def _check_names(graph: onnx.GraphProto) -> None:
         for name, times in Counter([*names, *made]).items():
             if times > 1:
                 raise ModelError(
-                    f"The graph {graph.name!r} has {times} values named {name!r}. If torch.onnx.export(..., dynamo="
-                    "True, input_names=...) wrote the file, its optimizer gave the name of an input to a result, too. "
-                    "Use optimize=False."
+                    f"The graph {graph.name!r} has {times} values named {name!r}. Give each a name of its own. If "
+                    "torch.onnx.export(..., dynamo=True, input_names=...) wrote the file, its optimizer gave the name "
+                    "of an input to a result, too. Use optimize=False."
                 )
 
 
@@ -480,3 +495,43 @@ def _is_filled(attribute: onnx.AttributeProto) -> bool:
     """Whether the field for the type of an attribute is set; an absent scalar is zero."""
     field = _FIELDS.get(attribute.type)
     return field is None or attribute.HasField(field)
+
+
+# -------------------------------------------------------- models without a gradient
+
+
+def refuse_integer_products(onx: onnx.ModelProto) -> None:
+    """Raise a ModelError if operators of a model compute with integers.
+
+    Raises
+    ------
+    ModelError
+        The message names one of the operators.
+    """
+    found = next((node for node in onx.graph.node if node.op_type.startswith(_OF_INTEGERS)), None)
+    if found is not None:
+        raise ModelError(
+            f"The model computes with integers in {found.op_type} (node {found.name!r}): it was quantized in the "
+            "format QOperator, which has no gradient. Quantize the floating-point model in the format QDQ: "
+            "onnxruntime.quantization.quantize_static(..., quant_format=QuantFormat.QDQ), the default."
+        )
+    found = next((node for node in onx.graph.node if node.op_type == "DynamicQuantizeMatMul"), None)
+    if found is not None:
+        raise ModelError(
+            f"The model computes with integers in {found.op_type} (node {found.name!r}), which onnxruntime made from "
+            f"other operators and which has no gradient. {OF_FIXED_SCALES}"
+        )
+
+
+def refuse_mixed_types(model: ir.Model) -> None:
+    """Raise a ModelError if operands of a node have different types although its operator takes one."""
+    for node in model.graph:
+        schema = find_schema(node.op_type, model.graph.opset_imports.get(node.domain, 0), node.domain)
+        found: dict[str, ir.DataType] = {}
+        for i, x in enumerate(node.inputs if schema is not None else ()):
+            formal = schema.inputs[min(i, len(schema.inputs) - 1)]
+            if x is None or x.dtype is None or not formal.is_homogeneous:
+                continue
+            if found.setdefault(formal.type_str, x.dtype) is not x.dtype:
+                operands = ", ".join(describe(v) for v in node.inputs)
+                raise ModelError(f"{node.op_type}({operands}) has operands of different types. {ONE_TYPE}")

@@ -129,6 +129,19 @@ def weights_in_operators(nodes: Iterable[Any]) -> str:
     )
 
 
+def weights_elsewhere(graph: onnx.GraphProto, name: object) -> str:
+    """Return a remark about a weight that is no initializer of a graph, with the remedy; empty if there is none."""
+    for node in nodes_in(graph.node):
+        for body in bodies_of(node):
+            if any(tensor.name == name for tensor in body.initializer):
+                return (
+                    f" {name!r} is in the body of {node.op_type} (node {node.name!r}). Move it to the initializers of "
+                    "the graph, which the body can read, or use OrtGradientRegressor or OrtGradientClassifier, which "
+                    "train the weights of bodies."
+                )
+    return weights_in_operators(graph.node)
+
+
 def results_with(nodes: Iterable[onnx.NodeProto], module: str) -> list[str]:
     """Return the results of the nodes that take a weight of a module of PyTorch or Keras, such as ``fc.weight``."""
     return [y for node in nodes if any(f"{name}.".startswith(f"{module}.") for name in node.input) for y in node.output]

@@ -178,7 +178,10 @@ class OrtGradientForwardBackward(NamesItsAttributes):
         names = real if names is None else [names] if isinstance(names, str) else list(names)
         unknown = [name for name in names if name not in real]
         if unknown:
-            raise WeightError(f"{unknown[0]!r} is not a floating-point initializer. {did_you_mean(unknown[0], real)}")
+            remark = graphs.weights_elsewhere(self.onnx_model.graph, unknown[0])
+            raise WeightError(
+                f"{unknown[0]!r} is not a floating-point initializer. {did_you_mean(unknown[0], real)}{remark}"
+            )
         if len(set(names)) != len(names):
             raise WeightError(f"weights_to_train must not contain a weight twice, got {names}.")
         return names

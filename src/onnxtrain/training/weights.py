@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from onnxtrain.convert.head import WEIGHT
 from onnxtrain.errors import WeightError
 from onnxtrain.registry import did_you_mean
+from onnxtrain.training.parameters import quantized_weights
 
 if TYPE_CHECKING:
     from onnxtrain.training.model import TrainableModel
@@ -37,10 +38,25 @@ def choose_weights(model: TrainableModel, wanted: str | Sequence[str] | None, *,
         names = list(model.default)
     else:
         of = model.weights if converted else model.default
-        names = select_weights(model.weights, wanted, f"weight that the output {model.output!r} depends on", of=of)
+        try:
+            names = select_weights(model.weights, wanted, f"weight that the output {model.output!r} depends on", of=of)
+        except WeightError:
+            _refuse_integers(model, wanted)
+            raise
     if not names:
         raise WeightError(f"There is no weight to train: {_none_left(model, wanted)}")
     return tuple(names)
+
+
+def _refuse_integers(model: TrainableModel, wanted: str | Sequence[str]) -> None:
+    """Raise a WeightError that says why if a wanted weight holds quantized integers."""
+    words = {wanted} if isinstance(wanted, str) else set(wanted)
+    named = [name for name in quantized_weights(model.graph()) if name in words]
+    if named:
+        raise WeightError(
+            f"{named[0]!r} holds quantized integers, which have no derivative. Train the floating-point model that was "
+            "quantized, or one quantized in the QDQ format (onnxruntime's quantize_static)."
+        )
 
 
 def _none_left(model: TrainableModel, wanted: object) -> str:
