@@ -25,6 +25,7 @@ from onnxtrain import (
     onnx_derivative,
     penalty_loss_onnx,
     trainable_weights,
+    with_new_head,
 )
 from onnxtrain.convert.custom import CONVERTERS
 from onnxtrain.errors import (
@@ -499,3 +500,74 @@ def test_an_optimizer_of_another_interface():
     own = type("Mine", (), {"step": lambda self: None})()
     with pytest.raises(OptimizerError, match="For one of your own, derive a class from onnxtrain.optim.Optimizer."):
         R(solver=own).fit(X, y)
+
+
+# ------------------------------------------------------------------ names and weights
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e39])
+def test_a_weight_that_is_not_finite_is_not_assigned(value):
+    model = R(LINE, max_iter=0).fit(X, y)
+    with pytest.raises(DataError, match="values for the weight 'W' contain NaN or infinity, as float32. Replace them"):
+        model.weights_["W"] = np.full((3, 1), value)
+    assert (model.weights_["W"] == 1).all()
+
+
+def test_the_name_of_a_node_for_that_of_its_result():
+    onx = built([helper.make_node("MatMul", ["X", "W"], ["Y"], name="dense")], 21, ("W", np.ones((3, 1), np.float32)))
+    model = R(onx, max_iter=0).fit(X, y)
+    with pytest.raises(ModelError, match="no result 'dense'. The node of this name returns 'Y'."):
+        model.embed(X, "dense")
+
+
+def test_two_weights_of_one_name():
+    onx = built([helper.make_node("MatMul", ["X", "W"], ["Y"])], 21, *[("W", np.ones((3, 1), np.float32))] * 2)
+    with pytest.raises(ModelError, match="2 values named 'W'. Give each a name of its own."):
+        R(onx).fit(X, y)
+
+
+def test_none_for_the_gradient_of_an_output():
+    function = OrtGradientForwardBackward(LINE).new_instance()
+    function.forward([X.astype(np.float32), np.ones((3, 1), np.float32)], training=True)
+    with pytest.raises(DataError, match="got a NoneType. If nothing depends on this output, pass zeros."):
+        function.backward([None])
+
+
+def test_a_new_head_on_a_value_without_features():
+    nodes = [helper.make_node("Shape", ["X"], ["s"]), *NETWORK.graph.node]
+    onx = built(nodes, 21, *((w.name, numpy_helper.to_array(w)) for w in NETWORK.graph.initializer))
+    with pytest.raises(ModelError, match=r"of another value, such as linear: .*\[n,2\], relu: .*\[n,2\]"):
+        with_new_head(onx, 2, features="s")
+
+
+def test_a_model_of_one_row_without_an_axis_of_rows():
+    onx = built([helper.make_node("MatMul", ["X", "W"], ["Y"])], 21, ("W", np.ones((3, 1), np.float32)))
+    for value, size in ((onx.graph.input[0], 3), (onx.graph.output[0], 1)):
+        value.CopyFrom(helper.make_tensor_value_info(value.name, 1, [size]))
+    with pytest.raises(ModelError, match=r"'X' has one axis, of length 3, .* Export it with rows of shape \(n, 3\)"):
+        R(onx).fit(X, y)
+
+
+def test_tokens_beyond_the_table_of_positions():
+    onx = helper.make_model(
+        helper.make_graph(
+            [
+                helper.make_node("Gather", ["E", "ids"], ["e"]),
+                helper.make_node("Add", ["e", "P"], ["x"]),
+                helper.make_node("ReduceMean", ["x", "axes"], ["Y"], keepdims=0),
+            ],
+            "g",
+            [helper.make_tensor_value_info("ids", 7, ["n", "t"])],
+            [helper.make_tensor_value_info("Y", 1, ["n", 2])],
+            [
+                numpy_helper.from_array(np.arange(10, dtype=np.float32).reshape(5, 2), "E"),
+                numpy_helper.from_array(np.arange(8, dtype=np.float32).reshape(4, 2), "P"),
+                numpy_helper.from_array(np.array([1]), "axes"),
+            ],
+        ),
+        opset_imports=[helper.make_opsetid("", 18)],
+        ir_version=8,
+    )
+    words = r"run the model: Add \(node '.*'\): .* 4 by 6. .* no longer than the model's table of positions"
+    with pytest.raises(DataError, match=words):
+        OrtGradientClassifier(onx).fit(np.ones((20, 6), int), np.arange(20) % 2)

@@ -144,6 +144,12 @@ def _compare(onx: onnx.ModelProto, opened: onnx.ModelProto, size: int) -> None:
     names = [o.name for o in onx.graph.output if o.type.HasField("tensor_type")]
     fixed = open_session(graph.save(graph.load(onx)), "cpu", 1)  # converts to an opset that the runtime supports
     refusal = f"The model has the fixed batch size {size}, and some of its nodes do not work with more rows. {_OPEN}"
+    if all(len(value.type.tensor_type.shape.dim) == 1 for value in _inputs(onx)):
+        refusal = (
+            f"The input {_inputs(onx)[0].name!r} has one axis, of length {size}, so the model takes one row without an "
+            f"axis of rows. Export it with rows of shape (n, {size}): torch.onnx.export(model, (torch.zeros(2, {size}),"
+            '), path, dynamo=True, dynamic_shapes=[{0: "n"}]).'
+        )
     try:
         parts = [
             run_session(fixed, {k: x[i : i + size] for k, x in feeds.items()}, names) for i in range(0, 3 * size, size)

@@ -82,7 +82,14 @@ class _ShownWeights(Named):
                 f"The weight {name!r} has the shape {array.shape}, got an array of shape {np.shape(values)}. "
                 f"Assign {_reshaped(np.shape(values), array.shape)}."
             )
-        array[...] = values
+        with np.errstate(over="ignore"):
+            new = np.asarray(values, array.dtype)
+        if not np.isfinite(new).all():
+            raise DataError(
+                f"The values for the weight {name!r} contain NaN or infinity, as {array.dtype}. Replace them, for "
+                "example by numpy.nan_to_num(values)."
+            )
+        array[...] = new
 
     def update(self, *others: Any, **weights: Any) -> None:
         """Assign several weights."""
@@ -334,7 +341,8 @@ class TrainedModel:
 
     def _no_result(self, output: object) -> ModelError:
         """Return the error for a value that is not computed, which lists those that the user's file has, too."""
-        of_file = {name for node in self.to_onnx().graph.node for name in node.output}
+        nodes_of_file = self.to_onnx().graph.node
+        of_file = {name for node in nodes_of_file for name in node.output}
         nodes = self.source.model.graph().graph.node
         ours = [name for node in nodes if node.op_type != "Constant" for name in node.output]
         ours = [name for name in ours if name in of_file] or ours
@@ -352,6 +360,8 @@ class TrainedModel:
         steps = list(self.form.runs(self.source.estimator))  # those that scikit-learn runs, too
         if output in steps[:-1] and not any("." in step for step in steps):
             known = f"It is a step of the pipeline: use to_sklearn()[:{steps.index(output) + 1}].transform(X). {known}"
+        if made := next((node.output[0] for node in nodes_of_file if node.name == output != ""), None):
+            known = f"The node of this name returns {made!r}. {known}"
         results = [name for name in results_with(nodes, output) if name in ours]
         if results and output not in self.source.model.features:
             known = f"The layer with these weights returns {results[-1]!r}. {known}"

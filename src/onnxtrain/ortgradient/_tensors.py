@@ -63,7 +63,10 @@ def to_ort(tensor: Any, device: native.OrtDevice, what: str) -> Any:
         return _checked_place(tensor, device, what)
     if hasattr(tensor, "__dlpack__") and hasattr(tensor, "__dlpack_device__"):
         return _from_dlpack(tensor, device, what)
-    raise DataError(f"{what} must be a numpy array, an OrtValue or a tensor with __dlpack__, got {_describe(tensor)}.")
+    remedy = " If nothing depends on this output, pass zeros." if tensor is None and what.endswith("_grad") else ""
+    raise DataError(
+        f"{what} must be a numpy array, an OrtValue or a tensor with __dlpack__, got {_describe(tensor)}.{remedy}"
+    )
 
 
 def to_vector(tensors: Tensors, devices: Sequence[native.OrtDevice], names: Sequence[str]) -> Any:

@@ -164,7 +164,8 @@ def open_with(
     except Exception as e:  # onnxruntime's exceptions have no common base class but Exception
         raise_others(e)
         raise ModelError(
-            f"onnxruntime {onnxruntime.__version__} cannot load the model: {e}{_for_missing_kernel(content, str(e))}"
+            f"onnxruntime {onnxruntime.__version__} cannot load the model: {_said(e)}"
+            f"{_for_missing_kernel(content, str(e))}"
             f"{next((remedy for part, remedy in _OF_LOADING.items() if part in str(e)), '')}"
         ) from e
     name = providers[0] if isinstance(providers[0], str) else providers[0][0]
@@ -299,7 +300,7 @@ def run_session(
         found = session.run(list(outputs) if outputs is not None else None, dict(feeds))
     except Exception as e:  # see open_with
         raise_others(e)
-        said = str(e).strip()
+        said = _said(e)
         if encoder := next((encoder for part, encoder in _ENCODERS.items() if part in said), ""):
             raise DataError(f"{UNKNOWN_CATEGORY} {encoder} takes any.") from e
         remedy = next((remedy for part, remedy in _REMEDIES.items() if part in said), "")
@@ -308,6 +309,20 @@ def run_session(
     given = [x for x in feeds.values() if isinstance(x, np.ndarray)]
     shared = (isinstance(y, np.ndarray) and any(np.may_share_memory(x, y) for x in given) for y in found)
     return [y.copy() if is_shared else y for y, is_shared in zip(found, shared, strict=True)]
+
+
+#: What onnxruntime says before its message: the kind of error; the node that failed and the line of its source.
+_BEFORE = re.compile(
+    r"^\[ONNXRuntimeError\] : \d+ : \w+ : "
+    r"(?:Non-zero status code returned while running (\w+) node\. Name:'(.*?)' Status Message: )?"
+    r"(?:\S+:\d+ .*? was false\. )?",
+    re.DOTALL,
+)
+
+
+def _said(error: Exception) -> str:
+    """Return the message of an error of onnxruntime without its codes and the lines of its source."""
+    return _BEFORE.sub(lambda found: f"{found[1]} (node {found[2]!r}): " if found[1] else "", str(error).strip())
 
 
 #: The error for a category that an encoder does not know, and the encoder that takes it, by onnxruntime's message.
@@ -325,9 +340,9 @@ _FEATURES = (
 #: The remedies for parts of the messages of onnxruntime.
 _REMEDIES = {
     "Attempting to broadcast": " Two inputs or results have different lengths. Pass the inputs of a row, such as token "
-    "ids and their mask, with the same length, and rows with as many features as the model takes. If they are right, "
-    "the file may only take as many rows as it was exported with. Use torch.onnx.export(..., dynamo=True, "
-    'dynamic_shapes=[{0: "n"}]).',
+    "ids and their mask, with the same length, no longer than the model's table of positions, and rows with as many "
+    "features as the model takes. If they are right, the file may only take as many rows as it was exported with. Use "
+    'torch.onnx.export(..., dynamo=True, dynamic_shapes=[{0: "n"}]).',
     "GEMM: Dimension mismatch": _FEATURES,
     "requests feature": _FEATURES,
     "cannot be reshaped to the requested shape": " The file may only take as many rows, or rows as long, as it was "
