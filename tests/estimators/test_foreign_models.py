@@ -1080,19 +1080,26 @@ def test_outputs_without_trees_are_named_with_the_remedy():
         OrtGradientRegressor(onx, max_iter=1).fit(rows, rows[:, :2])
 
 
-def test_a_classifier_without_classes_is_named_with_the_remedy():
-    """As CatBoost writes its loss MultiRMSE; onnxruntime cannot run it either."""
+@pytest.mark.parametrize(
+    "classes, ids, words",
+    [
+        ({}, [0, 1], "a classifier without classes, as CatBoost .*MultiOutputRegressor"),
+        ({"classlabels_int64s": [0, 1]}, [0, 2], "trees for more classes than it names, .* with num_parallel_tree=1"),
+    ],
+)
+def test_a_classifier_of_other_classes_is_named_with_the_remedy(classes, ids, words):
+    """As CatBoost writes its loss MultiRMSE, and onnxmltools forests of XGBoost; onnxruntime cannot run them either."""
     node = onnx.helper.make_node(
         "TreeEnsembleClassifier", ["X"], ["label", "scores"], domain="ai.onnx.ml", base_values=[0.5, 0.25],
         nodes_treeids=[0, 0, 0], nodes_nodeids=[0, 1, 2], nodes_featureids=[0, 0, 0], nodes_values=[0.0, 0.0, 0.0],
         nodes_modes=["BRANCH_LT", "LEAF", "LEAF"], nodes_truenodeids=[1, 0, 0], nodes_falsenodeids=[2, 0, 0],
-        class_treeids=[0, 0], class_nodeids=[1, 2], class_ids=[0, 1], class_weights=[1.0, 2.0],
+        class_treeids=[0, 0], class_nodeids=[1, 2], class_ids=ids, class_weights=[1.0, 2.0], **classes,
     )  # fmt: skip
     x, y = (onnx.helper.make_tensor_value_info(n, 1, ["n", k]) for n, k in (("X", 3), ("scores", 2)))
     opsets = [onnx.helper.make_opsetid("", 21), onnx.helper.make_opsetid("ai.onnx.ml", 3)]
     onx = onnx.helper.make_model(onnx.helper.make_graph([node], "g", [x], [y]), opset_imports=opsets, ir_version=10)
     rows = np.linspace(-1, 1, 30).reshape(10, 3).astype(np.float32)
-    with pytest.raises(ModelError, match="a classifier without classes, as CatBoost .*MultiOutputRegressor"):
+    with pytest.raises(ModelError, match=words):
         OrtGradientRegressor(onx, max_iter=1).fit(rows, rows[:, :2])
 
 

@@ -1230,6 +1230,12 @@ def test_a_slice_that_is_taken_twice_is_no_layer_that_was_left_out():
 
 
 @pytest.mark.filterwarnings("error", "ignore:.*max_iter", OWN_NAMES)
+def test_an_auxiliary_head_that_the_file_lacks_was_not_folded():
+    held = "W aux.0.weight aux.1.weight aux.1.bias aux.1.running_var"
+    fitted(of_dynamo("Y = MatMul(X, W)", held, {"Y": ("", "matmul.default](args = (%X, %p_W))")}, W=W))
+
+
+@pytest.mark.filterwarnings("error", "ignore:.*max_iter", OWN_NAMES)
 def test_a_layer_that_a_new_head_replaces_was_not_left_out():
     operations = {
         "A": ("a", "linear.default](args = (%X, %p_a_weight))"),
@@ -1397,6 +1403,8 @@ def test_a_file_with_shapes_that_contradict_each_other_has_the_other_exporter_as
     of_script = network("A = MatMul(X, W) Y = MatMul(A, U)", W=W, U=U)
     error = "onnxruntime cannot load the model: Op (Squeeze) [ShapeInferenceError] Dimension of input 1 must be 1"
     other = of_dynamo("Y = MatMul(X, W)", "W", {"Y": ("", "matmul.default](args = (%X, %p_W))")}, W=W)
+    assert remedy_of_faulty_file(of_script, error).endswith("Use torch.onnx.export(..., dynamo=True).")
+    error = "Transpose(A: FLOAT[?,4]) is not valid: [TypeInferenceError] Invalid attribute perm {0, -2}, input shape ="
     assert remedy_of_faulty_file(of_script, error).endswith("Use torch.onnx.export(..., dynamo=True).")
     assert remedy_of_faulty_file(other, error).endswith("dynamo=False, do_constant_folding=False).")
 

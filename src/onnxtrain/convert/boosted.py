@@ -99,6 +99,11 @@ def lost_outputs(onx: onnx.ModelProto) -> str:
                 "MultiRMSE and MultiQuantile, and onnxruntime cannot run it. Fit with loss_function='RMSE'; for "
                 "several targets, fit and pass sklearn.multioutput.MultiOutputRegressor(CatBoostRegressor())."
             )
+        if node.op_type == "TreeEnsembleClassifier" and _largest_class(node) >= max(len(_classes(node)), 2):
+            return (
+                "The file has trees for more classes than it names, as onnxmltools writes for XGBClassifier with "
+                "num_parallel_tree above 1, and onnxruntime cannot run it. Fit with num_parallel_tree=1."
+            )
         found = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute if a.name in _OF_OUTPUTS}
         n_outputs, written = (found.get(name) for name in _OF_OUTPUTS)
         if node.op_type == "TreeEnsembleRegressor" and written and (n_outputs or 1) > len(set(written)):
@@ -112,6 +117,11 @@ def lost_outputs(onx: onnx.ModelProto) -> str:
 def _classes(node: onnx.NodeProto) -> list[int | bytes]:
     """Return the classes of a TreeEnsembleClassifier."""
     return [label for a in node.attribute if a.name.startswith("classlabels_") for label in (*a.ints, *a.strings)]
+
+
+def _largest_class(node: onnx.NodeProto) -> int:
+    """Return the largest index of a class to which a leaf of a TreeEnsembleClassifier adds."""
+    return max((index for a in node.attribute if a.name == "class_ids" for index in a.ints), default=0)
 
 
 #: Attributes of tree ensembles: the number of outputs, and the output to which each leaf adds.

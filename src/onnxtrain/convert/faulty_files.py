@@ -45,7 +45,7 @@ def remedy_of_faulty_file(onx: onnx.ModelProto, error: str) -> str:
     if onx.producer_name != "pytorch":
         return next((remedy for words, remedy in _BY_HAND.items() if words in error), "")
     of_dynamo = bool(held_by_module(onx) or folded_from(onx))
-    if "ShapeInferenceError" in error:
+    if "ShapeInferenceError" in error or "Invalid attribute perm" in error:
         this, other = ("True", "False, do_constant_folding=False") if of_dynamo else ("False", "True")
         return (
             f"torch.onnx.export(..., dynamo={this}) writes such nodes for some modules, and onnxruntime cannot run "
