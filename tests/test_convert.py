@@ -240,7 +240,10 @@ def test_a_word_that_fits_no_weight():
 
 
 def test_a_name_with_brackets_is_itself():
-    assert select_weights(["layers[0].weight", "layers0.weight"], "layers[0].weight")[0] == "layers[0].weight"
+    names = ["layers[0].weight", "layers[1].weight", "layers0.weight"]
+    assert select_weights(names, "layers[0].weight")[0] == "layers[0].weight"
+    assert select_weights(names, "layers[1]*") == ["layers[1].weight"]
+    assert select_weights(names, "-layers[1]*") == ["layers[0].weight", "layers0.weight"]
 
 
 @pytest.mark.parametrize(

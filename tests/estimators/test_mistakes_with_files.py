@@ -571,3 +571,10 @@ def test_tokens_beyond_the_table_of_positions():
     words = r"run the model: Add \(node '.*'\): .* 4 by 6. .* no longer than the model's table of positions"
     with pytest.raises(DataError, match=words):
         OrtGradientClassifier(onx).fit(np.ones((20, 6), int), np.arange(20) % 2)
+
+
+def test_a_training_step_for_a_model(tmp_path):
+    model = R(LINE, max_iter=0).fit(X, y)
+    model.export_training_step(tmp_path)
+    with pytest.raises(ModelError, match="is a training step: it takes the state .* Pass the model that was exported"):
+        R(tmp_path / "step.onnx").fit(X, y)

@@ -121,6 +121,7 @@ class Entrance:
         axes = {name: _axis(name, shape, told, rows, size) for name, shape in shapes.items()}
         without = next((name for name in taking if axes[name] is None), None)
         if without is not None:
+            _refuse_training_step(proto)
             raise ModelError(_no_rows(without, taking[without], of_torch=proto.producer_name == "pytorch"))
         known = {name: axis for name, axis in axes.items() if name in taking and axis is not None}
         for name, value in values.items():
@@ -190,6 +191,18 @@ def _check_names(parameter: str, given: Mapping[str, Any], known: Iterable[str])
     for name in given:
         if name not in known:
             raise ParameterError(f"{parameter}: the model has no input {name!r}. {did_you_mean(name, known)}")
+
+
+def _refuse_training_step(onx: onnx.ModelProto) -> None:
+    """Raise a ModelError for the step.onnx of export_training_step, which returns the next state as ``next_``."""
+    returned = {value.name for value in onx.graph.output}
+    state = [value.name for value in onx.graph.input if f"next_{value.name}" in returned]
+    if state and any(value.name == "learning_rate" for value in onx.graph.input):
+        raise ModelError(
+            f"The file is a training step: it takes the state {', '.join(state)} and returns the next one. Pass the "
+            "model that was exported with export_training_step. To train it further from the state that the step has "
+            "reached, call load_training_state(state) of its estimator, then partial_fit(X, y)."
+        )
 
 
 def _no_rows(name: str, shape: Shape | None, *, of_torch: bool) -> str:

@@ -315,7 +315,7 @@ def run_session(
 _BEFORE = re.compile(
     r"^\[ONNXRuntimeError\] : \d+ : \w+ : "
     r"(?:Non-zero status code returned while running (\w+) node\. Name:'(.*?)' Status Message: )?"
-    r"(?:\S+:\d+ .*? was false\. )?",
+    r"(?:(?:Exception during initialization: )?/\S+:\d+ .*? was false\. )?",
     re.DOTALL,
 )
 

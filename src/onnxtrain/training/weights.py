@@ -145,7 +145,12 @@ _MEANT = {
 def _fitting(names: Sequence[str], word: str, what: str) -> list[str]:
     """Return the names that match a word."""
     plain = word.removeprefix("-")
-    found = [n for n in names if plain in ("all", n) or fnmatchcase(n, plain) or n.startswith(f"{plain}.")]
+    literal = plain.replace("[", "[[]")  # brackets are a part of the names layers[0].weight
+    found = [
+        n
+        for n in names
+        if plain in ("all", n) or fnmatchcase(n, plain) or fnmatchcase(n, literal) or n.startswith(f"{plain}.")
+    ]
     if not found and not (word.startswith("-") and any(c in plain for c in "*?[")):
         steps = {n.rpartition(".")[0] for n in names} - {""}
         meant, inside = _MEANT.get(plain.casefold(), ""), plain.strip("*.")
