@@ -578,3 +578,13 @@ def test_a_training_step_for_a_model(tmp_path):
     model.export_training_step(tmp_path)
     with pytest.raises(ModelError, match="is a training step: it takes the state .* Pass the model that was exported"):
         R(tmp_path / "step.onnx").fit(X, y)
+
+
+@pytest.mark.filterwarnings("error", "ignore:.*scale")
+@pytest.mark.parametrize("size", [3e4, 1e6])
+def test_rows_that_are_too_large_for_half_precision(size):
+    onx = built([helper.make_node("MatMul", ["X", "W"], ["Y"])], 21, ("W", np.full((3, 1), 9, np.float16)))
+    for value in (*onx.graph.input, *onx.graph.output):
+        value.type.tensor_type.elem_type = 10
+    with pytest.raises(ModelError, match="differs from .* in float16, whose largest number is 65504. Scale the rows"):
+        R(onx).fit(X * size, y)

@@ -42,7 +42,7 @@ from onnxtrain.errors import ConversionError, DataError, ModelError, OnnxTrainEr
 from onnxtrain.estimators.decoder import LabelDecoder
 from onnxtrain.estimators.frames import count_rows
 from onnxtrain.estimators.independence import check_first_axis, check_rows_alone, random_numbers
-from onnxtrain.estimators.original import answers_of_onnx, computes_in_halves, is_rough, quantized_steps
+from onnxtrain.estimators.original import answers_of_onnx, computes_in_halves, has_halves, is_rough, quantized_steps
 from onnxtrain.estimators.protocols import Features, take
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.losses.link import Link
@@ -60,6 +60,12 @@ WORK = 1e8
 
 #: The largest number of elements of an output with positions, on all compared rows.
 _ELEMENTS = 2**22
+
+#: The remedy for rows of which a model of half precision has no finite result.
+_TOO_LARGE_FOR_HALVES = (
+    "The file computes in float16, whose largest number is 65504. Scale the rows as in its training, or export the "
+    "model in float32."
+)
 
 #: The tolerance of sums of probabilities, for float16.
 SUM = 1e-3
@@ -331,7 +337,7 @@ def _compare_with_onnx(
             f"the output {name!r}",
             found[name],
             expected[name],
-            lambda: _remedy_of_file(onnx.load_model_from_string(original)),
+            lambda: _remedy_of_file(onnx.load_model_from_string(original), expected[name]),
             error=ModelError,
             rough=rough,
             steps=steps,
@@ -357,8 +363,10 @@ def _compare_with_onnx(
     return warnings
 
 
-def _remedy_of_file(original: onnx.ModelProto) -> str:
+def _remedy_of_file(original: onnx.ModelProto, expected: np.ndarray) -> str:
     """Return the remedy for a file whose output the trainable form does not reproduce."""
+    if has_halves(original) and not np.isfinite(expected).all():
+        return _TOO_LARGE_FOR_HALVES
     if any(n.op_type == "BatchNormalization" and len(n.output) > 1 for n in graph.nodes_in(original.graph.node)):
         return "BatchNormalization is in training mode. Export the network in evaluation mode, after model.eval()."
     return lost_outputs(original) or random_numbers(original) or _OTHER_OUTPUT

@@ -72,7 +72,8 @@ def _session_of(original: bytes) -> Any:
 
 def _cast(rows: np.ndarray, element: int) -> np.ndarray:
     dtype = onnx.helper.tensor_dtype_to_np_dtype(element)
-    return rows if dtype.kind == "O" else rows.astype(dtype, copy=False)
+    with np.errstate(over="ignore"):  # of float16, whose results are compared
+        return rows if dtype.kind == "O" else rows.astype(dtype, copy=False)
 
 
 def _joined(parts: list[np.ndarray], n: int) -> np.ndarray:
@@ -98,6 +99,14 @@ def computes_in_halves(original: bytes) -> bool:
     halves = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
     casts = (n for n in onnx.load_model_from_string(original).graph.node if n.op_type == "Cast")
     return any(a.name == "to" and a.i in halves for node in casts for a in node.attribute)
+
+
+def has_halves(onx: onnx.ModelProto) -> bool:
+    """Whether a model has inputs or weights of half precision."""
+    kinds = {value.type.tensor_type.elem_type for value in onx.graph.input} | {
+        w.data_type for w in onx.graph.initializer
+    }
+    return onnx.TensorProto.FLOAT16 in kinds
 
 
 def quantized_steps(original: bytes) -> float:
