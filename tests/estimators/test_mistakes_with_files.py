@@ -8,9 +8,10 @@ import pandas as pd
 import pytest
 from onnx import helper, numpy_helper
 from skl2onnx import to_onnx
+from skl2onnx.common.data_types import StringTensorType
 from sklearn.base import BaseEstimator, RegressorMixin
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
+from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder
 
@@ -588,3 +589,16 @@ def test_rows_that_are_too_large_for_half_precision(size):
         value.type.tensor_type.elem_type = 10
     with pytest.raises(ModelError, match="differs from .* in float16, whose largest number is 65504. Scale the rows"):
         R(onx).fit(X * size, y)
+
+
+def test_a_file_of_texts_for_a_locale_that_is_not_installed():
+    texts, marks = ["good day", "bad day", "good", "bad"] * 5, [1, 0, 1, 0] * 5
+    words = make_pipeline(CountVectorizer(), LogisticRegression()).fit(texts, marks)
+
+    def file(locale):
+        options = {CountVectorizer: {"locale": locale}, LogisticRegression: {"zipmap": False}}
+        return to_onnx(words, initial_types=[("text", StringTensorType([None]))], options=options)
+
+    with pytest.raises(ModelError, match="locale with name:xx_XX.* one that every machine has: .*'locale': 'C'"):
+        OrtGradientClassifier(file("xx_XX")).fit(texts, marks)
+    assert OrtGradientClassifier(file("C"), max_iter=1).fit(texts, marks).score(texts, marks) == 1

@@ -180,6 +180,8 @@ _OF_LOADING = {
     "is not a registered function": ". Only operators of ONNX and onnxruntime can be trained. Export the model without "
     "custom operators, or pass the part of it after them, made with onnx.utils.extract_model. That needs the type of "
     "its first value: model.graph.value_info.append(onnx.helper.make_tensor_value_info(name, 1, ['n', n_columns])).",
+    "Failed to construct locale": ". Install this locale, or convert the model with one that every machine has: "
+    "skl2onnx.to_onnx(..., options={CountVectorizer: {'locale': 'C'}}).",
     "not in range [min=": " An operator has too few or too many inputs. If it is in a loss, a rule or an optimizer of "
     "your own, compare the call with https://onnx.ai/onnx/operators.",
 }
