@@ -527,8 +527,10 @@ def refuse_mixed_types(model: ir.Model) -> None:
     """Raise a ModelError if operands of a node have different types although its operator takes one."""
     for node in model.graph:
         schema = find_schema(node.op_type, model.graph.opset_imports.get(node.domain, 0), node.domain)
+        if schema is None:
+            continue
         found: dict[str, ir.DataType] = {}
-        for i, x in enumerate(node.inputs if schema is not None else ()):
+        for i, x in enumerate(node.inputs):
             formal = schema.inputs[min(i, len(schema.inputs) - 1)]
             if x is None or x.dtype is None or not formal.is_homogeneous:
                 continue
