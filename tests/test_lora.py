@@ -109,6 +109,13 @@ def test_training_starts_at_the_model_and_the_merged_file_is_the_one_that_came(c
     np.testing.assert_allclose(run(kept, {"X": X})[0], tuned.predict(X), rtol=1e-5, atol=1e-6)
 
 
+def test_factors_in_a_file_without_types_of_its_results_log_nothing(caplog):
+    onx = model("MatMul")
+    del onx.graph.value_info[:]
+    OrtGradientRegressor(onx, weights_to_train=LoRA(1, merge=False), max_iter=0, **SGD).fit(X, Y).get_trained_onnx()
+    assert not caplog.records
+
+
 def adapted(**params):
     return OrtGradientRegressor(model("MatMul"), weights_to_train=LoRA(rank=2, **params), max_iter=3, **SGD)
 

@@ -119,7 +119,7 @@ def _add_beside(model: ir.Model, product: ir.Node, a: ir.Value, b: ir.Value, sca
     def made(op_type: str, operands: Sequence[ir.Value | None], shape: Any, **attributes: Any) -> ir.Value:
         node = ir.node(op_type, operands, attributes)
         (found,) = node.outputs
-        found.name, found.type = graph.unique_name(f"{y.name}_low_rank", names), y.type
+        found.name, found.type = graph.unique_name(f"{y.name}_low_rank", names), y.type or a.type
         found.shape = None if shape is None else ir.Shape(shape)
         nodes.append(node)
         return found
