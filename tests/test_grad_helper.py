@@ -515,6 +515,8 @@ def test_a_weight_of_a_body_is_named():
         onnx_derivative(onx, weights=["W", "V"])
     with pytest.raises(WeightError, match=words):
         OrtGradientForwardBackward(onx, weights_to_train=["V"])
+    with pytest.warns(UserWarning, match="The weights of bodies of Loop, Scan and If are not trained: V. Move them to"):
+        assert OrtGradientForwardBackward(onx).weights_to_train == ["W"]
     body = next(a.g for a in onx.graph.node[0].attribute if a.name == "body")
     onx.graph.initializer.append(body.initializer.pop())
     names = [output.name for output in onnx_derivative(onx, weights=["W", "V"]).graph.output]

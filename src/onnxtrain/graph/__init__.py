@@ -106,6 +106,7 @@ from onnxtrain.graph.query import (
     static_shape,
     values_in,
     weights_elsewhere,
+    weights_in_bodies,
     weights_in_operators,
     with_nodes_of,
 )
@@ -222,6 +223,7 @@ __all__ = [
     "value_like",
     "values_in",
     "weights_elsewhere",
+    "weights_in_bodies",
     "weights_in_operators",
     "with_branches_taken",
     "with_lengths",

@@ -129,6 +129,12 @@ def weights_in_operators(nodes: Iterable[Any]) -> str:
     )
 
 
+def weights_in_bodies(graph: onnx.GraphProto) -> list[str]:
+    """Return the names of the floating-point initializers with axes in bodies of Loop, Scan and If."""
+    bodies = [body for node in nodes_in(graph.node) for body in bodies_of(node)]
+    return [w.name for body in bodies for w in body.initializer if w.data_type in FLOATS and w.dims]
+
+
 def weights_elsewhere(graph: onnx.GraphProto, name: object) -> str:
     """Return a remark about a weight that is no initializer of a graph, with the remedy; empty if there is none."""
     for node in nodes_in(graph.node):

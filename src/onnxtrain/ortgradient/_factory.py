@@ -17,7 +17,7 @@ from onnxruntime.capi import _pybind_state as native
 from onnxtrain import graph as graphs
 from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.attributes import NamesItsAttributes
-from onnxtrain.errors import ArgumentTypeError, DeviceError, ParameterError, WeightError
+from onnxtrain.errors import ArgumentTypeError, DeviceError, ParameterError, WeightError, warn
 from onnxtrain.ortgradient._function import (
     Agent,
     Engine,
@@ -175,6 +175,12 @@ class OrtGradientForwardBackward(NamesItsAttributes):
             )
         if names is not None and not isinstance(names, (str, Sequence, Set)):
             raise ArgumentTypeError(f"weights_to_train must be a list of names, got {names!r:.80}. Known: {real}.")
+        if names is None and (inner := graphs.weights_in_bodies(self.onnx_model.graph)):
+            warn(
+                f"The weights of bodies of Loop, Scan and If are not trained: {', '.join(inner[:3])}"
+                f"{', ...' * (len(inner) > 3)}. Move them to the initializers of the graph, which the bodies can read, "
+                "or name those to train in weights_to_train."
+            )
         names = real if names is None else [names] if isinstance(names, str) else list(names)
         unknown = [name for name in names if name not in real]
         if unknown:
