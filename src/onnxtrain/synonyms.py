@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable
 from numbers import Real
 from typing import Any
@@ -164,6 +165,25 @@ REMEDY_OF = {name: name for name in REMEDIES} | {n: to for to, names in _SAME_RE
 def synonym(name: str) -> str | None:
     """Return the parameter that other libraries call `name`, or None."""
     return OURS.get(key_of(name))
+
+
+#: The similarity of a misspelt name, which names that were chosen for something else do not reach.
+_MISSPELT = 0.9
+
+
+def meant(name: str, known: Iterable[str]) -> str | None:
+    """Return the parameter that a name means, one of another library or misspelt; None if there is none.
+
+    Examples
+    --------
+    >>> known = ["learning_rate", "loss"]
+    >>> meant("lr", known), meant("learningrate", known), meant("losses_by_day", known)
+    ('learning_rate', 'learning_rate', None)
+    """
+    names = [*known]
+    if (ours := synonym(name)) in names:
+        return ours
+    return next(iter(difflib.get_close_matches(key_of(name), names, n=1, cutoff=_MISSPELT)), None)
 
 
 #: For names of parameters of the estimators, the arguments of functions.

@@ -12,10 +12,10 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from onnxtrain import LossCurveDisplay, converter
+from onnxtrain import LossCurveDisplay, converter, loss
 from onnxtrain import OrtGradientClassifier as C
 from onnxtrain import OrtGradientRegressor as R
-from onnxtrain.errors import ArgumentTypeError, DataError, ParameterError, WeightError
+from onnxtrain.errors import ArgumentTypeError, DataError, LossError, ParameterError, WeightError
 from onnxtrain.optim import SGD, Proximal
 
 X, y = load_diabetes(return_X_y=True)
@@ -66,6 +66,17 @@ def other_weights():
         (lambda: R().fit(X, y, callback=with_yield), ParameterError, "is a generator function, with yield, whose"),
         (lambda: setattr(R(), "lr", 0.1), AttributeError, "has no parameter 'lr'. Did you mean 'learning_rate'?"),
         (lambda: setattr(C(), "epochs", 3), AttributeError, "has no parameter 'epochs'. Did you mean 'max_iter'?"),
+        (
+            lambda: setattr(R(), "learningrate", 1),
+            AttributeError,
+            "has no parameter 'learningrate'. Did you mean 'learn",
+        ),
+        (lambda: setattr(C(), "class_weigth", {}), AttributeError, "Did you mean 'class_weight'?"),
+        (
+            lambda: loss("swapped")(lambda op, pred, target: abs(target - pred)),
+            LossError,
+            "The loss 'swapped' is called with (op, y_true, y_pred), but its parameters are (op, pred, target)",
+        ),
         (lambda: R().steps, AttributeError, "Use to_sklearn().named_steps or estimator.named_steps"),
         (other_weights, ParameterError, "from the trained values, fit a new estimator of to_sklearn(), or of"),
         (lambda: R(Ridge().fit(X, y)).fit(X[:, :9], y), DataError, "such as an unfitted one, which fit fits on them."),
@@ -122,8 +133,8 @@ def test_a_mistake_is_warned_of(call, message):
 
 
 def test_what_is_meant_is_neither():
-    for loss in (hinge, ramp, of_scores):  # filterwarnings = error
-        C(loss=loss, max_iter=1).fit(TWO, PAIR)
+    for own in (hinge, ramp, of_scores):  # filterwarnings = error
+        C(loss=own, max_iter=1).fit(TWO, PAIR)
     C(MLPClassifier((4,), tol=1, random_state=0).fit(IRIS, SPECIES), max_iter=1).fit(IRIS, SPECIES)  # hardly trained
     C(KNOWN, max_iter=1).fit(TWO, PAIR + 1)
     C(SCALED, max_iter=1).fit(IRIS, SPECIES)

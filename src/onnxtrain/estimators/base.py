@@ -31,7 +31,7 @@ from onnxtrain.estimators.protocols import (
 )
 from onnxtrain.registry import is_of_package
 from onnxtrain.rows.parts import Part, Parts
-from onnxtrain.synonyms import synonym
+from onnxtrain.synonyms import meant
 
 # scikit-learn supports callbacks since version 1.9.
 try:
@@ -439,13 +439,14 @@ class OrtGradientEstimator(_TakesCallbacks, SetsItsParameters, BaseEstimator, me
         return object.__getattribute__(self, name)  # once more: a property may raise its own message
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Raise an AttributeError for a parameter of another library, such as lr, which would have no effect."""
-        ours = synonym(name)
-        if ours is not None and not hasattr(type(self), name) and is_of_package(type(self)):
-            known = self._get_param_names()  # takes 30 us, too long for every attribute
-            if ours in known and name not in known:
-                said = f"{type(self).__name__} has no parameter {name!r}. Did you mean {ours!r}?"
-                raise AttributeError(said, name=name, obj=self)
+        """Raise an AttributeError for a parameter of another library or a misspelt one, which would have no effect."""
+        kind: Any = type(self)
+        if name == name.strip("_") and not hasattr(kind, name) and is_of_package(kind):
+            known = kind.__init__.__signature__.parameters
+            if name not in known and name not in vars(self) and (ours := meant(name, known)) is not None:
+                raise AttributeError(
+                    f"{kind.__name__} has no parameter {name!r}. Did you mean {ours!r}?", name=name, obj=self
+                )
         super().__setattr__(name, value)
 
     def _of_inner(self, name: str) -> str:

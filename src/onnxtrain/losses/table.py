@@ -152,6 +152,7 @@ def loss(
         raise ParameterError(f"prediction must be one of {', '.join(map(repr, kinds))}, got {prediction!r:.80}.")
 
     def decorate(function: F) -> F:
+        _check_order(names[0], function)
         LOSSES.register(*names, override=override, definition=function)(Loss(function, Prediction(prediction), least))
         return function
 
