@@ -254,9 +254,10 @@ def test_positions_count_alike_in_all_partitions(client):
     rows = RNG.normal(size=(20, 4, 3))
     labels = (rows.sum(axis=2) > 0).astype(np.int64)
     labels[:10, 2:] = -100
-    here = onnxtrain.OrtGradientClassifier(model, **COMMON).fit(rows, labels)
+    params = COMMON | {"batch_size": 20}
+    here = onnxtrain.OrtGradientClassifier(model, **params).fit(rows, labels)
     dX, dy = on_workers(rows, labels, chunks=(10, 10))
-    there = on_dask.OrtGradientClassifier(model, client=client, **COMMON).fit(dX, dy)
+    there = on_dask.OrtGradientClassifier(model, client=client, **params).fit(dX, dy)
     assert_same_weights(there, here)
     assert there.score(dX, dy) == pytest.approx(here.score(rows, labels))
     assert (there.predict(dX).compute() == here.predict(rows)).all()

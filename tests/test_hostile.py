@@ -155,6 +155,7 @@ PLACES = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:.* is the file of the given model")
 @pytest.mark.parametrize("places, target", PLACES.values(), ids=PLACES)
 def test_weights_are_written_apart(places, target, tmp_path):
     path = with_places(tmp_path, places)

@@ -352,6 +352,15 @@ def warn_of_pickle(path: str | os.PathLike[str], reader: str) -> None:
         )
 
 
+def warn_of_given_file(path: str | os.PathLike[str], given: object) -> None:
+    """Warn that a file to be written is that of the given model, which later fits read."""
+    if isinstance(given, (str, os.PathLike)) and os.path.realpath(path) == os.path.realpath(given):
+        warn(
+            f"{os.fspath(path)!r} is the file of the given model, which is replaced: every later fit, also of clones "
+            "in a search, starts from the trained weights. To keep the given model, write to another file."
+        )
+
+
 def unquoted(value: object) -> str:
     """Return the end of a message about a number, a bool or None that is given as a string; empty for other values."""
     if isinstance(value, str) and re.fullmatch(r"[-+]?\d*\.?\d+(e[-+]?\d+)?|True|False|None", value, re.IGNORECASE):

@@ -437,7 +437,8 @@ def test_a_file_that_changes_between_two_fits_is_warned_of(tmp_path):
     onnx.save(SHARES, path)
     tuned = C(path, max_iter=1).fit(IRIS, SPECIES)
     tuned.fit(IRIS, SPECIES)  # filterwarnings = error
-    tuned.get_trained_onnx(path=path)
+    with pytest.warns(UserWarning, match="To keep the given model, write to another file"):
+        tuned.get_trained_onnx(path=path)
     tuned.set_params(warm_start=True).fit(IRIS, SPECIES)
     with pytest.warns(UserWarning, match="has changed since the last fit, so this fit does not start from the same"):
         tuned.set_params(warm_start=False).fit(IRIS, SPECIES)

@@ -12,10 +12,10 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from onnxtrain import LossCurveDisplay, converter, loss
+from onnxtrain import LossCurveDisplay, WeightsDisplay, converter, loss, save
 from onnxtrain import OrtGradientClassifier as C
 from onnxtrain import OrtGradientRegressor as R
-from onnxtrain.errors import ArgumentTypeError, DataError, LossError, ParameterError, WeightError
+from onnxtrain.errors import ArgumentTypeError, DataError, LossError, ModelError, ParameterError, WeightError
 from onnxtrain.optim import SGD, Proximal
 
 X, y = load_diabetes(return_X_y=True)
@@ -77,6 +77,36 @@ def other_weights():
             LossError,
             "The loss 'swapped' is called with (op, y_true, y_pred), but its parameters are (op, pred, target)",
         ),
+        (
+            lambda: (fitted := R().fit(X, y)).losses(y, fitted.predict(X)),
+            DataError,
+            "OrtGradientRegressor.losses takes the rows, not predictions: losses(X, y).",
+        ),
+        (
+            lambda: R().fit(X, y).load_training_state(R().fit(X, y)),
+            ArgumentTypeError,
+            "For the weights of another estimator, use model.weights_.update(other.weights_).",
+        ),
+        (
+            lambda: (
+                C(MLPClassifier((4,), tol=1, random_state=0).fit(IRIS, SPECIES), max_iter=0)
+                .fit(IRIS, SPECIES)
+                .embed(IRIS, "relu")
+            ),
+            ModelError,
+            "The results of relu nodes are called next_activations.",
+        ),
+        (
+            lambda: LossCurveDisplay([2.0, 1.0]).plot(title="x"),
+            ArgumentTypeError,
+            "For a title, use ax_.set_title(...)",
+        ),
+        (lambda: LossCurveDisplay([1.0]).plot(ax=np.array([0, 1])), ArgumentTypeError, "Pass one of them, ax=axes[0]."),
+        (
+            lambda: WeightsDisplay({"a": np.ones(3)}).plot(bins=9),
+            ArgumentTypeError,
+            "for a histogram of a weight plt.hist(model.weights_[name].ravel()).",
+        ),
         (lambda: R().steps, AttributeError, "Use to_sklearn().named_steps or estimator.named_steps"),
         (other_weights, ParameterError, "from the trained values, fit a new estimator of to_sklearn(), or of"),
         (lambda: R(Ridge().fit(X, y)).fit(X[:, :9], y), DataError, "such as an unfitted one, which fit fits on them."),
@@ -119,6 +149,10 @@ def test_a_mistake_is_an_error_with_a_remedy(call, error, message):
             "Compute the probability first, and keep it from 0",
         ),
         (lambda: C(SCALED[-1], max_iter=1).fit(IRIS, SPECIES), "50 of 150 rows right before training.*whole pipeline"),
+        (
+            lambda: R(batch_size=500, max_iter=1).fit(X, y),
+            "batch_size=500 is larger than the number of rows, 442, so an",
+        ),
         (lambda: R(solver=Proximal(SGD()), max_iter=1).fit(X, y), "has no effect without a penalty of l1"),
         (lambda: C(KNOWN, max_iter=1).fit(IRIS, (SPECIES == 0) * 1), "y lacks 2, which it knows. Pass rows and labels"),
         (
@@ -130,6 +164,24 @@ def test_a_mistake_is_an_error_with_a_remedy(call, error, message):
 def test_a_mistake_is_warned_of(call, message):
     with pytest.warns(UserWarning, match=message):
         call()
+
+
+def test_the_file_of_the_given_model_is_written_over(tmp_path):
+    path = tmp_path / "line.onnx"
+    R(max_iter=1).fit(X, y).get_trained_onnx(path=path)
+    tuned = R(str(path), max_iter=1).fit(X, y)
+    with pytest.warns(UserWarning, match="is the file of the given model, which is replaced: every later fit"):
+        tuned.get_trained_onnx(path=path)
+    with pytest.warns(UserWarning, match="To keep the given model, write to another file"):
+        save(tuned, path)
+    tuned.get_trained_onnx(path=tmp_path / "tuned.onnx")  # filterwarnings = error
+
+
+def test_batches_of_all_rows_are_meant():
+    weight = np.where(LATER, 0.0, 1.0)  # filterwarnings = error
+    R(batch_size=len(X), max_iter=1).fit(X, y, sample_weight=weight)
+    R(batch_size=len(X), early_stopping=True, max_iter=1).fit(X, y)
+    R(batch_size=500).partial_fit(X, y)
 
 
 def test_what_is_meant_is_neither():

@@ -52,6 +52,24 @@ def warn_of_fraction(estimator: OrtGradientEstimator, *, given: bool) -> None:
     warn(f"validation_fraction={estimator.validation_fraction!r} has no effect: {reason}. {remedy}")
 
 
+def warn_of_few_rows(settings: Settings, n_rows: int) -> None:
+    """Warn of batches of more rows than there are, and of steps of more batches than an epoch has."""
+    if settings.optimizer is None:
+        return
+    size, n_batches = settings.batch_size, -(-n_rows // settings.rows_of_a_batch(n_rows))
+    if size is not None and size > n_rows:
+        warn(
+            f"batch_size={size} is larger than the number of rows, {n_rows}, so an epoch is one step with all rows. "
+            f"Set batch_size={n_rows} if this is meant. For more steps, set a smaller number or 'auto'."
+        )
+    elif settings.accumulate > n_batches:
+        warn(
+            f"accumulate={settings.accumulate} is larger than the number of batches in an epoch, {n_batches}, so an "
+            f"epoch is one step with all rows. Set accumulate={n_batches} if this is meant. For more steps, set a "
+            "smaller number."
+        )
+
+
 def warn_of_one_epoch(estimator: OrtGradientEstimator, settings: Settings, *, continued: bool) -> None:
     """Warn of parameters that ``partial_fit`` ignores, and of a solver that forgets the rows of earlier calls."""
     if estimator.early_stopping:

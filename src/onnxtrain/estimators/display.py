@@ -23,7 +23,8 @@ from onnxtrain.training.state import EpochInfo
 def _axes(ax: Any) -> Any:
     if ax is not None:
         if not hasattr(ax, "plot"):
-            raise ArgumentTypeError(f"ax must be a matplotlib Axes, such as plt.gca(), got {ax!r:.80}.")
+            one = " Pass one of them, ax=axes[0]." if np.size(ax) > 1 else ""
+            raise ArgumentTypeError(f"ax must be a matplotlib Axes, such as plt.gca(), got {ax!r:.80}.{one}")
         return ax
     try:
         import matplotlib.pyplot as plt  # optional
@@ -246,8 +247,9 @@ class LossCurveDisplay(NamesItsAttributes, metaclass=NamesItsConstructors):
             return list(self.ax_.plot(epochs, curve, **kwargs))
         except AttributeError as e:
             raise ArgumentTypeError(
-                f"{e}. Arguments other than ax and rate are passed to matplotlib's plot. For a logarithmic "
-                "scale, use ax_.set_yscale('log'), and to write the figure to a file, figure_.savefig(path)."
+                f"{e}. Arguments other than ax and rate are passed to matplotlib's plot. For a title, use "
+                "ax_.set_title(...), for a logarithmic scale, use ax_.set_yscale('log'), and to write the figure to a "
+                "file, figure_.savefig(path)."
             ) from e
 
     def _plot_rate(self) -> Any:
@@ -353,7 +355,8 @@ class WeightsDisplay(NamesItsAttributes, metaclass=NamesItsConstructors):
         except TypeError as e:
             raise ArgumentTypeError(
                 f"{e}. Arguments other than ax are passed to matplotlib's boxplot. To plot one weight, use "
-                "WeightsDisplay({name: model.weights_[name]}).plot()."
+                "WeightsDisplay({name: model.weights_[name]}).plot(), for a title ax_.set_title(...), and for a "
+                "histogram of a weight plt.hist(model.weights_[name].ravel())."
             ) from e
         names = [printable(str(name)) for name in self.weights]
         self.ax_.set_xticklabels(names, rotation=30, ha="right", parse_math=False)  # a name may hold $

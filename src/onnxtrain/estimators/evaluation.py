@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from onnxtrain.errors import DataError
 from onnxtrain.estimators import deferred
 from onnxtrain.estimators.base import OrtGradientEstimator
 from onnxtrain.estimators.protocols import ArrayLike, is_of_objects
-from onnxtrain.rows.parts import Part, Parts
+from onnxtrain.rows.parts import Parts
 
 
 class EvaluableEstimator(OrtGradientEstimator):
@@ -53,7 +54,9 @@ class EvaluableEstimator(OrtGradientEstimator):
         return deferred.fit_data.joined(self._losses(*part) for part in deferred.fit_data.labelled(X, y, sample_weight))
 
     def _losses(self, X: ArrayLike, y: ArrayLike, sample_weight: ArrayLike | None) -> np.ndarray:
-        model, (X, label) = self._model, self._check_labelled(X, y)
+        model = self._model
+        with self._expecting_rows(X, y, "losses"):
+            X, label = self._check_labelled(X, y)
         weight = deferred.sample_weights.check_sample_weight(sample_weight, label, model.dtype, keep=True)
         with model.category_named(X):
             losses = model.losses(X, label)
@@ -101,7 +104,9 @@ class EvaluableEstimator(OrtGradientEstimator):
         if y is None:
             return model.score_gradient(model.check(self, deferred.fit_data.at_hand(X).X), wrt)
         rows = deferred.fit_data.at_hand(X, y)
-        return model.loss_gradient(*self._check_labelled(rows.X, rows.y), wrt)
+        with self._expecting_rows(rows.X, rows.y, "gradient"):
+            checked = self._check_labelled(rows.X, rows.y)
+        return model.loss_gradient(*checked, wrt)
 
     @names_its_arguments
     def embed(self, X: ArrayLike, output: str) -> np.ndarray:
@@ -148,7 +153,8 @@ class EvaluableEstimator(OrtGradientEstimator):
             deferred.validation.check_even(part.y)
             if not self._classifies:
                 deferred.validation.check_no_text(part.y)
-            predictions = self._predictions(part)
+            with self._expecting_rows(part.X, part.y, "score"):
+                predictions = self.predict(part.X)
             deferred.validation.check_lengths(range(predictions.shape[0]), part.y)  # sparse ones have no len
             weight = deferred.sample_weights.check_sample_weight(part.sample_weight, predictions, "float64", keep=True)
             found.append(self._targets.counted(part.y, predictions, weight))
@@ -156,15 +162,16 @@ class EvaluableEstimator(OrtGradientEstimator):
         deferred.validation.check_not_infinite(targets)
         return targets, predictions, weights
 
-    def _predictions(self, part: Part) -> np.ndarray:
-        """Return the predictions for the rows of a part; the error says if predictions were given as rows."""
+    @contextmanager
+    def _expecting_rows(self, X: Any, y: Any, method: str) -> Iterator[None]:
+        """Say in an error about one-dimensional rows that a method takes rows, not predictions."""
         try:
-            return self.predict(part.X)
+            yield
         except DataError as e:
-            deferred.validation.check_places(part.X, part.y, "score")
-            if np.ndim(part.X) == np.ndim(part.y) == 1 and not is_of_objects(part.X):
+            deferred.validation.check_places(X, y, method)
+            if np.ndim(X) == np.ndim(y) == 1 and not is_of_objects(X):
                 raise DataError(
-                    f"{type(self).__name__}.score takes the rows, not predictions: score(X, y). A metric of "
+                    f"{type(self).__name__}.{method} takes the rows, not predictions: {method}(X, y). A metric of "
                     "sklearn.metrics compares y with predictions."
                 ) from e
             raise

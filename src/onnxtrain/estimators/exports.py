@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from onnxtrain.arguments import names_its_arguments
 from onnxtrain.attributes import Named
-from onnxtrain.errors import ArgumentTypeError, ParameterError, check_path, warn_of_pickle
+from onnxtrain.errors import ArgumentTypeError, ParameterError, check_path, warn_of_given_file, warn_of_pickle
 from onnxtrain.estimators import deferred
 from onnxtrain.estimators.base import OrtGradientEstimator
 from onnxtrain.estimators.protocols import ArrayLike, is_fitted
@@ -87,6 +87,7 @@ class ExportableEstimator(OrtGradientEstimator):
         elif path is not None:
             check_path(path)
             warn_of_pickle(path, "onnxruntime.InferenceSession")
+            warn_of_given_file(path, self.estimator)
         if not isinstance(labels, bool):
             raise ParameterError(f"labels must be True or False, got {labels!r:.80}.")
         model = self._model
@@ -275,7 +276,11 @@ class ExportableEstimator(OrtGradientEstimator):
         """
         check_is_fitted(self)
         if not isinstance(state, (str, os.PathLike, Mapping)):
-            raise ArgumentTypeError(f"state must be a mapping of names to arrays, or a file path, got {state!r:.80}.")
+            other = "For the weights of another estimator, use model.weights_.update(other.weights_)."
+            raise ArgumentTypeError(
+                f"state must be a mapping of names to arrays, or the path of a file or folder, got {state!r:.80}. "
+                f"{other if hasattr(state, 'weights_') else 'A step that ran elsewhere returns the mapping.'}"
+            )
         deferred.trained.set_learned(self, *deferred.step_files.read(state, self))
         return self
 

@@ -21,6 +21,7 @@ from onnxtrain.estimators.cautions import (
     warn_of_balanced_twice,
     warn_of_changed_file,
     warn_of_ended_schedule,
+    warn_of_few_rows,
     warn_of_first_rows,
     warn_of_fraction,
     warn_of_one_epoch,
@@ -61,6 +62,7 @@ from onnxtrain.estimators.unsuitable_losses import (
 from onnxtrain.rows.parts import Part, is_parts
 from onnxtrain.training.data import TrainingData
 from onnxtrain.training.parts import PartedData
+from onnxtrain.training.settings import Settings
 from onnxtrain.training.state import EpochInfo, Listener, TrainingState
 from onnxtrain.training.train import Fit, graphs_of
 
@@ -91,7 +93,7 @@ def fit(
         estimator._random_state = file.rng_at("start", check_random_state(estimator.random_state))
         path = vars(estimator).get("_begun_with", {}).get("estimator")
         with _naming_warm_start(known):
-            model, state, data = _started(estimator, rows, known, estimator.max_iter)
+            model, state, data = _started(estimator, rows, known, estimator.max_iter, settings=settings)
         warn_of_changed_file(path, vars(estimator).get("_trained"), estimator.estimator, model)
         validation = _validation_data(estimator, model, validation_rows)
         if validation is not None and not is_part_of_more("sklearn.model_selection"):
@@ -196,11 +198,18 @@ def fit_one_epoch(estimator: OrtGradientEstimator, rows: Part) -> None:
 
 
 def _started(
-    estimator: OrtGradientEstimator, rows: Part, known: TrainedModel | None, n_epochs: int, method: str = "fit"
+    estimator: OrtGradientEstimator,
+    rows: Part,
+    known: TrainedModel | None,
+    n_epochs: int,
+    method: str = "fit",
+    *,
+    settings: Settings | None = None,
 ) -> tuple[TrainedModel, TrainingState, TrainingData | PartedData]:
     """Return the model, its state before the first step, and the rows that it is trained on.
 
-    No reference to the user's rows, or to the sample of rows in parts, is kept during training.
+    No reference to the user's rows, or to the sample of rows in parts, is kept during training. If `settings` are
+    given, a batch of more rows than there are is warned of.
     """
     found = given(*rows)
     if isinstance(found, GivenArrays):
@@ -209,6 +218,8 @@ def _started(
     with given_rows.expecting_classes(estimator):
         checked, model, state = start(estimator, *given_rows.sample, known)
     model, data = given_rows.data(estimator, model, checked, n_epochs)
+    if settings is not None and not is_part_of_more():  # data lacks rows of weight 0 and those without a label
+        warn_of_few_rows(settings, len(checked.y) if isinstance(found, GivenArrays) else data.n_rows)
     warn_of_loss_of_batch(estimator, model, checked, known)
     if known is None:
         warn_of_means(model, checked.exact)

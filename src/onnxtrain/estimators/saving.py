@@ -24,6 +24,7 @@ from onnxtrain.errors import (
     ModelError,
     OnnxTrainError,
     check_path,
+    warn_of_given_file,
     warn_of_pickle,
 )
 from onnxtrain.estimators import file_format
@@ -110,6 +111,7 @@ def save(estimator: OrtGradientClassifier | OrtGradientRegressor, path: str | os
     check_path(path)
     check_is_fitted(estimator)
     warn_of_pickle(path, "onnxtrain.load")
+    warn_of_given_file(path, estimator.estimator)
     write_estimator(path, estimator, estimator._trained, estimator._state)
 
 

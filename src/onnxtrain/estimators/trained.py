@@ -362,6 +362,9 @@ class TrainedModel:
             known = f"It is a step of the pipeline: use to_sklearn()[:{steps.index(output) + 1}].transform(X). {known}"
         if made := next((node.output[0] for node in nodes_of_file if node.name == output != ""), None):
             known = f"The node of this name returns {made!r}. {known}"
+        of_kind = [name for node in nodes if node.op_type.casefold() == output.casefold() for name in node.output]
+        if of_kind := [name for name in of_kind if name in ours]:
+            known = f"The results of {output} nodes are called {', '.join(of_kind[:5])}. {known}"
         results = [name for name in results_with(nodes, output) if name in ours]
         if results and output not in self.source.model.features:
             known = f"The layer with these weights returns {results[-1]!r}. {known}"
