@@ -51,7 +51,7 @@ from onnxtrain.convert.learned import holds
 from onnxtrain.errors import DataError, OnnxTrainError
 from onnxtrain.estimators import reports
 from onnxtrain.optim import Cosine, InverseScaling
-from onnxtrain.rows import from_files
+from onnxtrain.rows import from_files, from_parquet
 
 X, y = load_diabetes(return_X_y=True)
 IRIS, SPECIES = load_iris(return_X_y=True)
@@ -430,6 +430,15 @@ def test_labels_in_another_order_are_numbered_as_the_message_says():
     code = str(warned[0].message).partition("y = ")[2].removesuffix(".")
     numbered = eval(code, {"y": NAMES})
     assert C(scores, max_iter=1).fit(IRIS, numbered).score(IRIS, numbered) > 0.9  # filterwarnings = error
+
+
+def test_a_column_of_files_that_tells_the_label_is_warned_of(tmp_path):
+    path = tmp_path / "flats.parquet"
+    flats = FLATS.assign(price=PRICE, log_price=np.log(PRICE))
+    flats.to_parquet(path, row_group_size=50)
+    with pytest.warns(UserWarning, match="The column 'log_price' of the files tells the label, 'price', in each row"):
+        R(max_iter=1).fit(from_parquet(path, label="price"))
+    R(max_iter=1).fit(from_parquet(path, label="price", columns=list(FLATS)))  # filterwarnings = error
 
 
 def test_a_file_that_changes_between_two_fits_is_warned_of(tmp_path):

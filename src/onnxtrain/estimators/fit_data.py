@@ -31,9 +31,11 @@ from onnxtrain.estimators.first_pass import (
 )
 from onnxtrain.estimators.frames import InputForm, Rows
 from onnxtrain.estimators.labelled import check_labelled
+from onnxtrain.estimators.leaks import warn_of_label_among_columns
 from onnxtrain.estimators.named_columns import in_order
 from onnxtrain.estimators.positions import counts
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Frame, is_fitted, is_frame, is_onnx
+from onnxtrain.estimators.reports import is_part_of_more
 from onnxtrain.estimators.sample_weights import NO_WEIGHT, check_sample_weight
 from onnxtrain.estimators.settings import floats_of
 from onnxtrain.estimators.targets import is_positional
@@ -196,6 +198,9 @@ class GivenParts:
             counted=_counted_labels(estimator),
         )
         _say(estimator, found)
+        if not is_part_of_more():
+            X, y, _ = found.sample
+            warn_of_label_among_columns(X, y, getattr(self.parts.source, "label", None), estimator.estimator)
         return SurveyedParts(self.parts, found)
 
     def further(self, estimator: OrtGradientEstimator, model: TrainedModel) -> TrainingData | PartedData:

@@ -59,11 +59,25 @@ def warn_of_target_among_columns(X: Any, y: Any, model: Any = None) -> None:
             f"The column {same[0]!r} of X has the values of y, so the model predicts y from itself. Pass X without it: "
             f"X.drop(columns={same[0]!r})."
         )
-    elif known := next((name for name in _named_after(called, X) if _tells(X[name].to_numpy(), values)), None):
+    elif known := _telling(X, values, called):
         warn(
             f"The column {known!r} of X tells y, {called!r}, in each row, like y in another unit or with other labels, "
             f"so the model predicts y from itself. Pass X without it: X.drop(columns={known!r})."
         )
+
+
+def warn_of_label_among_columns(X: Any, y: Any, label: Any, model: Any) -> None:
+    """Warn of a column of files that the model takes and that is named after the label and tells it in each row."""
+    if hasattr(X, "iloc") and np.ndim(y) == 1 and (known := _telling(_columns_taken(model, X), np.asarray(y), label)):
+        warn(
+            f"The column {known!r} of the files tells the label, {label!r}, in each row of the sample, so the model "
+            f"predicts the label from itself. Read the files without it: from_parquet(..., columns=[...])."
+        )
+
+
+def _telling(X: Any, values: np.ndarray, called: Any) -> str | None:
+    """Return the first column that is named after the target and tells its values; None if there is none."""
+    return next((name for name in _named_after(called, X) if _tells(X[name].to_numpy(), values)), None)
 
 
 def _named_after(called: Any, X: Any) -> Iterator[str]:
