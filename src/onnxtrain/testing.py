@@ -318,7 +318,10 @@ def _point(onx: onnx.ModelProto, feeds: Mapping[str, Any], opened: Sequence[str]
     weights = _initializers(onx)
     missing = [name for name in types if name not in feeds and name not in weights]
     if missing:
-        raise DataError(f"feeds has no value for {', '.join(map(repr, missing))}; it has {sorted(feeds)}.")
+        raise DataError(
+            f"feeds has no value for {', '.join(map(repr, missing))}; it has {sorted(feeds)}. Name each value as its "
+            "input: onnxtrain.random_feed(model.graph.input) returns one for each."
+        )
     point = {name: np.asarray(value).astype(types[name]) for name, value in feeds.items() if name in types}
     given = [value for value in onx.graph.input if value.name in point]
     for value in given:

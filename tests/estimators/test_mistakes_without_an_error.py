@@ -12,11 +12,20 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from onnxtrain import LossCurveDisplay, WeightsDisplay, converter, loss, save
+from onnxtrain import LiveLossCurve, LossCurveDisplay, WeightsDisplay, converter, loss, save
 from onnxtrain import OrtGradientClassifier as C
 from onnxtrain import OrtGradientRegressor as R
-from onnxtrain.errors import ArgumentTypeError, DataError, LossError, ModelError, ParameterError, WeightError
-from onnxtrain.optim import SGD, Proximal
+from onnxtrain.errors import (
+    ArgumentTypeError,
+    DataError,
+    LossError,
+    ModelError,
+    OptimizerError,
+    ParameterError,
+    WeightError,
+)
+from onnxtrain.optim import SGD, Cosine, Proximal, make_schedule
+from onnxtrain.testing import check_gradient
 
 X, y = load_diabetes(return_X_y=True)
 IRIS, SPECIES = load_iris(return_X_y=True)
@@ -106,6 +115,23 @@ def other_weights():
             lambda: WeightsDisplay({"a": np.ones(3)}).plot(bins=9),
             ArgumentTypeError,
             "for a histogram of a weight plt.hist(model.weights_[name].ravel()).",
+        ),
+        (
+            lambda: LiveLossCurve("loss.xyz"),
+            ParameterError,
+            "has the ending '.xyz', which no format of matplotlib has. Choo",
+        ),
+        (lambda: R(learning_rate=lambda step: None).fit(X, y), OptimizerError, "End it with return rate."),
+        (
+            lambda: R(learning_rate=lambda step: Cosine(0.1)).fit(X, y),
+            OptimizerError,
+            "Pass the schedule itself: learning_rate=Cosine(learning_rate=0.1, ",
+        ),
+        (lambda: make_schedule(0.1, 100), ArgumentTypeError, "make_schedule: too many positional arguments. Its"),
+        (
+            lambda: check_gradient(OF_TOKENS, {"X": X}),
+            DataError,
+            "onnxtrain.random_feed(model.graph.input) returns one",
         ),
         (lambda: R().steps, AttributeError, "Use to_sklearn().named_steps or estimator.named_steps"),
         (other_weights, ParameterError, "from the trained values, fit a new estimator of to_sklearn(), or of"),

@@ -567,7 +567,7 @@ NO_INPUTS = {
     "text": (lambda: Inputs(a="word"), "'a' must have rows, got 'word'"),
     "name": (lambda: Inputs(left=VALUES)["lefd"], "There is no input 'lefd'. Did you mean 'left'"),
     "mask": (lambda: Inputs(a=VALUES)[np.array([True, False])], r"The mask must have shape \(4,\), got \(2,\)"),
-    "columns": (lambda: Inputs(a=VALUES)[[0], 1], "only be sliced along the first axis"),
+    "columns": (lambda: Inputs(a=VALUES)[[0], 1], "For columns of an input, use Inputs"),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -420,6 +421,7 @@ class LiveLossCurve(NamesItsAttributes, metaclass=NamesItsConstructors):
             from onnxtrain.graph import in_folder  # imports onnx, which the classes of this module do not need
 
             raise ParameterError(f"The folder of the picture does not exist.{in_folder(path)}")
+        _check_format(path)
         self.path, self.every, self.rate = path, every, rate
         self.loss: list[float] = []
         self.validation_loss: list[float] = []
@@ -483,6 +485,21 @@ class LiveLossCurve(NamesItsAttributes, metaclass=NamesItsConstructors):
             else:
                 self._shown.update(figure)
         plt.close(figure)
+
+
+def _check_format(path: str | os.PathLike[str] | None) -> None:
+    """Raise a ParameterError if a file name has an ending of no format that matplotlib writes."""
+    ending = "" if path is None else os.path.splitext(path)[1]
+    if not ending or importlib.util.find_spec("matplotlib") is None:  # drawing requires it
+        return
+    from matplotlib.backend_bases import FigureCanvasBase  # optional
+
+    formats = FigureCanvasBase.get_supported_filetypes()
+    if ending[1:].lower() not in formats:
+        raise ParameterError(
+            f"path={path!r} has the ending {ending!r}, which no format of matplotlib has. Choose one of "
+            f"{', '.join(sorted(formats))}, for example 'loss.png'."
+        )
 
 
 def _notebook_display() -> Any:

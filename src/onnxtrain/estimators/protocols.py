@@ -284,7 +284,10 @@ class Inputs(NamesItsAttributes):
         if isinstance(key, tuple):  # scikit-learn indexes rows by X[rows, ...]
             key, *others = key
             if any(part is not Ellipsis and part != slice(None) for part in others):
-                raise DataError("Inputs can only be sliced along the first axis.")
+                raise DataError(
+                    f"Inputs are indexed by rows alone, got {(key, *others)!r:.80}. For columns of an input, use "
+                    "Inputs(...)[name][:, columns]."
+                )
         if isinstance(key, (int, np.integer)) and -len(self) <= key < len(self):
             return {name: part[0] for name, part in self[[range(len(self))[key]]]._inputs.items()}
         rows = _positions(key, len(self))

@@ -235,8 +235,8 @@ def check_axes(model: TrainableModel, y: np.ndarray, *, positional: bool) -> Non
     raise DataError(
         f"The output {model.output!r} of the model has {model.n_axes} axes, but y has shape {found}. y must have a "
         "label per position, the shape of the output without its class axis, or the shape of the output. For one label "
-        "per row, set head='new', and features= to a value whose mean over the positions decides the "
-        f"class{features}.{_of_single_positions(model)}"
+        "or number per row, set head='new', and features= to a value from whose mean over the positions it follows"
+        f"{features}.{_of_single_positions(model)}"
     )
 
 

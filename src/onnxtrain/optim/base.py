@@ -328,6 +328,7 @@ class Optimizer(NamesItsParameters, ABC):
 ON_ARRAYS: Any = SimpleNamespace(Add=np.add, Sub=np.subtract, Mul=np.multiply, Div=np.divide, Exp=np.exp, Sqrt=np.sqrt)
 
 
+@lists_its_arguments
 def make_optimizer(solver: str | Optimizer) -> Optimizer:
     """Return the optimizer of a name, or the given optimizer.
 

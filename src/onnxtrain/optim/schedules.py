@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
-from onnxtrain.arguments import NamesItsParameters
+from onnxtrain.arguments import NamesItsParameters, lists_its_arguments
 from onnxtrain.errors import OptimizerError, as_number, warn
 from onnxtrain.optim.base import Optimizer, check_ranges
 from onnxtrain.registry import Registry, is_of_package
@@ -335,6 +335,10 @@ class Custom(Schedule):
         number = as_number(rate)
         if not 0 < number < math.inf:
             least = " Bound it from below, for example max(rate, 1e-6)." if number <= 0 else ""
+            if rate is None:
+                least = " End it with return rate."
+            if isinstance(rate, Schedule):
+                least = f" Pass the schedule itself: learning_rate={rate!r}."
             if hasattr(rate, "item") and not isinstance(rate, numbers.Real):  # a tensor, as of a schedule of Keras
                 least = " Convert it: learning_rate=lambda step: float(function(step))."
             raise OptimizerError(
@@ -356,6 +360,7 @@ def _tried(schedule: Schedule) -> Schedule:
     return schedule
 
 
+@lists_its_arguments
 def make_schedule(learning_rate: LearningRate) -> Schedule:
     """Return a schedule from a number, a name, a schedule or a function of the step.
 

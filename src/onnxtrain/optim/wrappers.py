@@ -8,7 +8,7 @@ from typing import Any
 
 import onnx_ir as ir
 
-from onnxtrain.arguments import called_as
+from onnxtrain.arguments import called_as, lists_its_arguments
 from onnxtrain.errors import OptimizerError
 from onnxtrain.graph import Op
 from onnxtrain.optim.base import ON_ARRAYS, Optimizer, Scalar, Slots, Updated
@@ -117,6 +117,7 @@ class Proximal(Optimizer):
 _TINY = 1e-6
 
 
+@lists_its_arguments
 def global_norm_factor(op: Op, gradients: Sequence[ir.Value], max_norm: float) -> ir.Value:
     r"""Return the scalar factor that clips all gradients by their global norm.
 
