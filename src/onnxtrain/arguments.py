@@ -327,6 +327,10 @@ def _twice(owner: object, method: str, signature: _Signature) -> str:
 _IF_MISSING = {"embed": " The error for an unknown name lists those of the results: embed(X, '?')."}
 
 
+#: What to do with the result of a method without arguments.
+_OF_RESULTS = {"to_sklearn": " To write its result to a file, use joblib.dump(model.to_sklearn(), path)."}
+
+
 #: What to do instead of passing several arguments to predict by position.
 _OF_PREDICTIONS = "Pass all rows as one array, [[5.1, 3.5]] for one row. Use score(X, y) to compare predictions with y."
 
@@ -345,7 +349,7 @@ def _wrong_call(owner: object, method: str, signature: _Signature, n_given: int,
         shown = signature.names[:2] if signature.names[1:2] == ("y",) else signature.required
         return f"{name} requires {' and '.join(missing)}: {method}({', '.join(shown)}).{_IF_MISSING.get(method, '')}"
     if not signature.names:
-        return f"{name} takes no arguments, got {n_given}."
+        return f"{name} takes no arguments, got {n_given}.{_OF_RESULTS.get(method, '')}"
     positional = ", ".join(signature.names[: signature.n_positional])
     remedy = "Pass the others by name." if len(signature.names) > signature.n_positional else "It takes no others."
     if "X_val" in signature.names:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 import onnx.parser
+import pandas as pd
 import pytest
 from sklearn.datasets import load_diabetes, load_iris
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from onnxtrain import LiveLossCurve, LossCurveDisplay, WeightsDisplay, converter, loss, save
+from onnxtrain import LiveLossCurve, LossCurveDisplay, WeightsDisplay, converter, loss, save, trainable_weights
 from onnxtrain import OrtGradientClassifier as C
 from onnxtrain import OrtGradientRegressor as R
 from onnxtrain.errors import (
@@ -24,7 +26,7 @@ from onnxtrain.errors import (
     ParameterError,
     WeightError,
 )
-from onnxtrain.optim import SGD, Cosine, Proximal, make_schedule
+from onnxtrain.optim import SGD, Adaptive, Cosine, Proximal, make_schedule
 from onnxtrain.testing import check_gradient
 
 X, y = load_diabetes(return_X_y=True)
@@ -33,6 +35,14 @@ TWO, PAIR = IRIS[50:], SPECIES[50:] - 1
 KNOWN = LogisticRegression(max_iter=1000).fit(IRIS, SPECIES)
 SCALED = make_pipeline(StandardScaler(), LogisticRegression()).fit(IRIS, SPECIES)
 LATER = np.arange(442) % 4 == 0
+
+FRAME = pd.DataFrame(X).add_prefix("x")
+
+OF_TWO = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+    g (float[n, 4] x, float[n, 1] mask) => (float[n, 3] scores) <float[4, 3] W = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}> {
+    kept = Mul(x, mask) scores = MatMul(kept, W) }""")
+
+CELLS = pd.DataFrame({"x": IRIS.tolist(), "mask": 1.0})
 
 OF_TOKENS = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
     g (float[n, t, 2] x) => (float[n, t, 3] scores) <float[2, 3] W = {0, 0, 0, 0, 0, 0}> { scores = MatMul(x, W) }""")
@@ -133,6 +143,9 @@ def other_weights():
             DataError,
             "onnxtrain.random_feed(model.graph.input) returns one",
         ),
+        (lambda: Adaptive(0.1, factor=0.1)(0, 1), OptimizerError, "The rate is divided by it: factor=10."),
+        (lambda: R().to_sklearn("m.joblib"), ArgumentTypeError, "use joblib.dump(model.to_sklearn(), path)."),
+        (lambda: trainable_weights(Ridge()), NotFittedError, "so it has no weights. Pass it after its fit"),
         (lambda: R().steps, AttributeError, "Use to_sklearn().named_steps or estimator.named_steps"),
         (other_weights, ParameterError, "from the trained values, fit a new estimator of to_sklearn(), or of"),
         (lambda: R(Ridge().fit(X, y)).fit(X[:, :9], y), DataError, "such as an unfitted one, which fit fits on them."),
@@ -178,6 +191,22 @@ def test_a_mistake_is_an_error_with_a_remedy(call, error, message):
         (
             lambda: R(batch_size=500, max_iter=1).fit(X, y),
             "batch_size=500 is larger than the number of rows, 442, so an",
+        ),
+        (
+            lambda: C(OF_TWO, inputs={"mask": 1}, max_iter=1).fit({"x": IRIS, "mask": np.ones((150, 1))}, SPECIES),
+            "ignores mask of X, because the parameter inputs sets the same value for all rows. Leave it out of one",
+        ),
+        (
+            lambda: C(OF_TWO, inputs={"mask": 1}, max_iter=1).fit(CELLS, SPECIES),
+            "ignores mask of X, because the parameter inputs sets the same value for all rows. Leave it out of one",
+        ),
+        (
+            lambda: R(max_iter=1).fit(X, pd.DataFrame({"id": np.arange(442), "y": y})),
+            "The column 'id' of y numbers the rows, and is trained as a target. Pass y without it",
+        ),
+        (
+            lambda: R(max_iter=1).fit(FRAME, FRAME.assign(y=y)),
+            "y has all columns of X, so the model predicts them from themselves. Pass the column of the targets as y",
         ),
         (lambda: R(solver=Proximal(SGD()), max_iter=1).fit(X, y), "has no effect without a penalty of l1"),
         (lambda: C(KNOWN, max_iter=1).fit(IRIS, (SPECIES == 0) * 1), "y lacks 2, which it knows. Pass rows and labels"),

@@ -292,9 +292,7 @@ def test_a_default_that_the_script_exporter_made_an_input_is_answered_with_the_o
 
 def test_a_fixed_input_in_the_rows_has_no_effect():
     rows = {"x": X, "state": STATES, "sr": 8000}
-    with pytest.warns(
-        UserWarning, match="ignores the columns sr of X, which are not among its inputs. Its inputs are x, s"
-    ):
+    with pytest.warns(UserWarning, match="The model ignores sr of X, because the parameter inputs sets the same value"):
         found = tuned(inputs={"sr": 16000}).fit(rows, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

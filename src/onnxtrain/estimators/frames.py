@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from numbers import Number
 from typing import Any, NamedTuple, TypeGuard
@@ -517,15 +517,22 @@ def _numeric_columns(X: ArrayLike) -> list[Any]:
     return [X.iloc[:, i] for i, dtype in enumerate(X.dtypes) if getattr(dtype, "kind", "") in "fiu"]
 
 
-def warn_of_unknown(X: Any, inputs: Mapping[str, tuple[Any, ...] | None]) -> None:
-    """Warn of columns of X that an ONNX model does not take: misspelled, or meant for another model."""
+def warn_of_unknown(X: Any, inputs: Mapping[str, tuple[Any, ...] | None], fixed: Iterable[str]) -> None:
+    """Warn of columns of X that an ONNX model does not take: misspelled, of another model, or with a `fixed` value."""
     by_name = isinstance(X, (Mapping, Inputs))
     if not (by_name or is_frame(X) or is_polars(X)):
         return
     names = [str(name) for name in (X.keys() if by_name else X.columns)]
-    unknown = [name for name in names if name not in inputs]
+    others = [name for name in names if name not in inputs]
     # A frame with arbitrary names may be a single input.
-    if unknown and (by_name or (len(unknown) < len(names) and not are_one_input(as_pandas(X[:1]), inputs))):
+    if not (by_name or (len(others) < len(names) and not are_one_input(as_pandas(X[:1]), inputs))):
+        return
+    if twice := [name for name in others if name in fixed]:
+        warn(
+            f"The model ignores {', '.join(twice)} of X, because the parameter inputs sets the same value for all "
+            "rows. Leave it out of one of the two."
+        )
+    if unknown := [name for name in others if name not in fixed]:
         warn(
             f"The model ignores the columns {', '.join(unknown)} of X, which are not among its inputs. "
             f"Its inputs are {', '.join(inputs)}."

@@ -38,12 +38,21 @@ def warn_of_target_among_columns(X: Any, y: Any, model: Any = None) -> None:
 
     A column that is named after y may also hold y in another unit or as other labels.
     """
+    if is_frame(y) and y.columns.is_unique:
+        _warn_of_numbered_rows(y)
     if is_polars(X) and not isinstance(X, type) and isinstance(getattr(y, "name", None), str):
         X, y = as_pandas(X[[*_named_after(y.name, X)]]), as_pandas(y.to_frame())[y.name]
     if isinstance(X, type) or not (hasattr(X, "iloc") and hasattr(X, "columns") and X.columns.is_unique):
         return
     X = _columns_taken(model, X)
     if is_frame(y) and y.columns.is_unique:
+        if len(X.columns) > 1 and all(name in y.columns and X[name].equals(y[name]) for name in X.columns):
+            warn(
+                "y has all columns of X, so the model predicts them from themselves. Pass the column of the targets as "
+                "y, and X without it: fit(X.drop(columns='price'), X['price']). If this is meant, as in an "
+                "autoencoder, pass y.to_numpy()."
+            )
+            return
         for name in set(y.columns) & set(X.columns):
             warn_of_target_among_columns(X[[name]], y[name])
     if np.ndim(y) != 1:
@@ -63,6 +72,16 @@ def warn_of_target_among_columns(X: Any, y: Any, model: Any = None) -> None:
         warn(
             f"The column {known!r} of X tells y, {called!r}, in each row, like y in another unit or with other labels, "
             f"so the model predicts y from itself. Pass X without it: X.drop(columns={known!r})."
+        )
+
+
+def _warn_of_numbered_rows(y: Any) -> None:
+    """Warn of a column of targets that numbers the rows, such as an id, and would be trained as a target."""
+    numbered = [name for name in y.columns if y[name].dtype.kind in "iu" and (y[name].diff()[1:] == 1).all()]
+    if 0 < len(numbered) < len(y.columns) and len(y) >= _ROWS:
+        warn(
+            f"The column {numbered[0]!r} of y numbers the rows, and is trained as a target. Pass y without it: "
+            f"y.drop(columns={numbered[0]!r})."
         )
 
 

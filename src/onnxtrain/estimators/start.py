@@ -212,7 +212,7 @@ def _start_of_onnx(
     form = InputForm.of_onnx(X, entrance, dtype, estimator.pad)
     rows = check_first_rows(estimator, X, y, sample_weight, form)
     trained, state = _begin(estimator, rows, model, entrance)
-    warn_of_unknown(X, entrance.shapes)
+    warn_of_unknown(X, entrance.shapes, estimator.inputs or ())
     if isinstance(rows.X, Mapping):
         for name in added_masks(model) & rows.X.keys():
             warn_of_multiplied_mask(rows.X[name], f"X[{name!r}]")

@@ -29,6 +29,8 @@ from onnxtrain.training.model import list_weights
 from onnxtrain.training.parameters import Role, roles_by_exporter
 from onnxtrain.training.weights import Weight
 
+_NO_WEIGHTS = "This %(name)s instance is not fitted yet, so it has no weights. Pass it after its fit: model.fit(X, y)."
+
 _COLUMNS = ("layer", "operator", "weights", "output", "parameters", "trained")
 
 
@@ -247,7 +249,7 @@ def trainable_weights(
         with as_model_error("The parameters of the model cannot be found"):
             roles = roles_by_exporter(with_own_copies(onx))
         return list_weights(rewritten(onx), output, roles)
-    check_is_fitted(model)
+    check_is_fitted(model, msg=_NO_WEIGHTS)
     if isinstance(X, HasShape) and len(X.shape) == 2:
         check_features(X, (None, getattr(model, "n_features_in_", 0) or None), f"{type(model).__name__} takes")
     try:

@@ -92,8 +92,10 @@ def check_ranges(owner: object, ranges: Mapping[str, str]) -> None:
         below = number <= high if interval.endswith("]") else number < high
         if not (above and below):
             share = f" It is the share of the steps: {name}=0.1 is a tenth." if name in _OF_ALL_STEPS else ""
+            divisor = f" The rate is divided by it: {name}={1 / number:g}." if low == 1 and 0 < number < 1 else ""
             raise OptimizerError(
-                f"{type(owner).__name__}: {name} must be a number in {interval}, got {value!r}.{share}{unquoted(value)}"
+                f"{type(owner).__name__}: {name} must be a number in {interval}, got {value!r}.{share}{divisor}"
+                f"{unquoted(value)}"
             )
 
 
