@@ -15,7 +15,7 @@ from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
-from onnxtrain.errors import DataError
+from onnxtrain.errors import DataError, ExportError
 
 pandas = pytest.importorskip("pandas")
 
@@ -251,6 +251,21 @@ def test_a_frame_of_polars_with_dates_after_a_fit_on_one_of_pandas():
     assert frame["day"].dtype == polars.Date
     ours = OrtGradientRegressor(piped(texts=True, rest="drop"), max_iter=1, random_state=0).fit(rows, Y)
     np.testing.assert_array_equal(ours.predict(frame), ours.predict(rows))
+
+
+def test_categories_of_numbers_have_a_graph_as_numbers_or_as_texts():
+    rows = TEXTS.assign(n=pandas.Categorical(np.arange(N) % 3), f=pandas.Categorical(np.arange(N) % 4 / 2))
+    columns = ColumnTransformer([("c", OrdinalEncoder(), ["t", "n", "f"])], remainder="passthrough")
+    tuned = OrtGradientRegressor(make_pipeline(columns, Ridge()), max_iter=0).fit(rows, Y)
+    np.testing.assert_allclose(tuned.predict(rows), tuned.to_sklearn().predict(rows), rtol=1e-4)
+    remedy = r"those of 'n', 'f' are numbers. Pass X.astype\({'n': 'int64', 'f': 'float64'}\).*'f': str}\), in fit"
+    with pytest.raises(ExportError, match=remedy):
+        tuned.get_trained_onnx()
+    for types in ({"n": "int64", "f": "float64"}, {"n": str, "f": str}):
+        again = OrtGradientRegressor(make_pipeline(columns, Ridge()), max_iter=0).fit(rows.astype(types), Y)
+        assert set(again.onnx_status_.values()) == {"ONNX"}
+    with pytest.raises(DataError, match=remedy):
+        again.predict(rows)
 
 
 @pytest.mark.parametrize("value", ["new", 9], ids=["a string", "a number"])

@@ -48,6 +48,8 @@ def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[s
         try:
             column = _as_fitted(name, np.asarray(X[name]), dtype)
         except DataError as e:
+            if coded := _categories_of_numbers(X, inputs):
+                raise coded from None
             if dtype.kind not in "iu":
                 raise
             refused[name] = e
@@ -156,6 +158,20 @@ def _as_fitted(name: str, column: np.ndarray, dtype: np.dtype) -> np.ndarray:
             f"begin with zeros in a file, read them as texts: pandas.read_csv(..., dtype={{{name!r}: str}})."
         )
     return column.astype(object)
+
+
+def _categories_of_numbers(X: Any, inputs: Mapping[str, np.dtype]) -> DataError | None:
+    """Return the error for columns that are inputs of strings, but whose categories are numbers; None without any."""
+    texts = [name for name, dtype in inputs.items() if dtype.kind in "OSU" and is_frame(X) and name in X.columns]
+    categories = {name: np.asarray(X[name]) for name in texts if X[name].dtype.name == "category"}
+    types = {name: column.dtype.name for name, column in categories.items() if column.dtype.kind in "fiub"}
+    if not types:
+        return None
+    as_texts = ", ".join(f"{name!r}: str" for name in types)
+    return DataError(
+        f"Categories are taken as texts, but those of {', '.join(map(repr, types))} are numbers. Pass "
+        f"X.astype({types}), which takes them as numbers, or X.astype({{{as_texts}}}), in fit and in predict."
+    )
 
 
 def _of_integers(refused: Mapping[str, DataError]) -> DataError:
