@@ -249,6 +249,9 @@ def test_a_temperature_of_leaves_without_a_class_is_refused_and_a_sigmoid_is_not
     forest = RandomForestClassifier(5, random_state=0)
     with pytest.raises(ConversionError, match=r"counts as 1.7e-7 there.*CalibratedClassifierCV\(method='sigmoid'\)"):
         OrtGradientClassifier(CalibratedClassifierCV(forest, method="temperature", cv=2)).fit(WINE, KIND)
+    behind = CalibratedClassifierCV(make_pipeline(FunctionTransformer(), forest), method="temperature", cv=2)
+    with pytest.raises(ConversionError, match=r"between the rows of X.*CalibratedClassifierCV\(method='sigmoid'\)"):
+        OrtGradientClassifier(behind).fit(WINE, KIND)
     fitted = CalibratedClassifierCV(forest, method="sigmoid", cv=2).fit(WINE, KIND)
     close(OrtGradientClassifier(fitted, max_iter=0).fit(WINE, KIND).predict_proba(WINE), fitted.predict_proba(WINE))
 

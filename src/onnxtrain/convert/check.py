@@ -107,7 +107,7 @@ def compare(
         between = rows_between(X)
         if between is not None and not of_trees:  # each is compared with all fitted rows
             between = some_rows(between, COMPARED_ROWS)
-        _check_between(estimator, run, between, remedy_of(estimator) if of_neighbors else _SPLITS_BETWEEN)
+        _check_between(estimator, run, between, _remedy_between(estimator))
     for n_rows, known in _samples(estimator, {} if answers is None else answers):
         chosen = some_rows(X, n_rows)
         found, exact = run(chosen), as_float64(chosen)
@@ -149,6 +149,12 @@ def _check_between(
             "rows of X.",
             remedy,
         ) from None
+
+
+def _remedy_between(estimator: BaseEstimator) -> str:
+    """Return why a graph that matches the estimator on the rows of a fit differs between them, with the remedy."""
+    by_logarithms = any(_takes_logarithms_of_leaves(found) for found in inside(estimator))
+    return remedy_of(estimator) if by_logarithms or holds(estimator, NEAREST) else _SPLITS_BETWEEN
 
 
 def _check_zeros(estimator: BaseEstimator, X: Any) -> None:
