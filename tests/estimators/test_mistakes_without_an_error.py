@@ -244,6 +244,11 @@ def test_what_is_meant_is_neither():
         C(loss=own, max_iter=1).fit(TWO, PAIR)
     C(MLPClassifier((4,), tol=1, random_state=0).fit(IRIS, SPECIES), max_iter=1).fit(IRIS, SPECIES)  # hardly trained
     C(KNOWN, max_iter=1).fit(TWO, PAIR + 1)
+    # each row is a group of many, as in a table of counts
+    groups, counts = np.repeat(np.arange(4.0), 2), np.array([90, 10, 80, 20, 60, 40, 2, 98])
+    groups, outcome, counts = np.tile(np.eye(4)[groups.astype(int)], (4, 1)), np.tile([0, 1], 16), np.tile(counts, 4)
+    counted = LogisticRegression(C=100).fit(groups, outcome, counts)
+    C(counted, max_iter=1).fit(groups, outcome, sample_weight=counts)
     C(SCALED, max_iter=1).fit(IRIS, SPECIES)
     C(OF_TOKENS, max_iter=1).fit(np.ones((20, 4, 2)), np.tile([0.0, 1.0, 2.0, -100], (20, 1)))  # as the message says
     R(solver=Proximal(SGD()), l1=0.1, max_iter=1).fit(X, y)

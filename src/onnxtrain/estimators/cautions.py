@@ -390,7 +390,8 @@ def warn_of_start(estimator: OrtGradientEstimator, model: TrainedModel, rows: Ro
         warned = _warn_of_other_order(predicted, label[:, 0], targets.classes, of_columns=of_columns)
         if not warned and model.source.original is None:
             logits = np.log(np.maximum(scores, _ZERO)) if read.link is Link.PROBABILITY else scores
-            _warn_of_guesses(logits, label, targets.classes, estimator.estimator)
+            weight = None if rows.weight is None else rows.weight[chosen]
+            _warn_of_guesses(logits, label, weight, targets.classes, estimator.estimator)
 
 
 def _warn_of_few_labels(model: TrainedModel, targets: Any, label: np.ndarray, right: float = 0.0) -> None:
@@ -410,21 +411,24 @@ def _warn_of_few_labels(model: TrainedModel, targets: Any, label: np.ndarray, ri
         )
 
 
-def _log_losses(scores: np.ndarray, label: np.ndarray) -> tuple[float, float]:
-    """Return the mean log loss of scores, and that of guessing."""
-    loss = float(np.mean(logsumexp(scores, axis=1) - np.take_along_axis(scores, label, 1)[:, 0]))
-    return loss, float(np.log(scores.shape[1]))
+def _log_losses(scores: np.ndarray, label: np.ndarray, weight: np.ndarray | None = None) -> tuple[float, float]:
+    """Return the mean log loss of scores over rows with sample weights, and that of guessing."""
+    losses = logsumexp(scores, axis=1) - np.take_along_axis(scores, label, 1)[:, 0]
+    return float(np.average(losses, weights=weight)), float(np.log(scores.shape[1]))
 
 
-def _warn_of_guesses(logits: np.ndarray, label: np.ndarray, classes: np.ndarray, estimator: Any) -> None:
+def _warn_of_guesses(
+    logits: np.ndarray, label: np.ndarray, weight: np.ndarray | None, classes: np.ndarray, estimator: Any
+) -> None:
     """Warn of a fitted classifier that is right no more often than its most frequent answer, and surer than guessing.
 
-    The last step of a fitted pipeline is such a classifier for rows without the scaler before it.
+    The last step of a fitted pipeline is such a classifier for rows without the scaler before it. Rows that stand for
+    many, by their sample weights, may be right where most others are wrong.
     """
     counts = np.bincount(label[:, 0], minlength=len(classes))
     n_right = int(np.sum(logits.argmax(axis=1) == label[:, 0]))
     guessed = len(label) / logits.shape[1]
-    loss, guessing = _log_losses(logits, label)
+    loss, guessing = _log_losses(logits, label, weight)
     if np.count_nonzero(counts) == 1 or n_right > min(np.max(counts), _SLACK * guessed):
         return
     if isinstance(estimator, Pipeline) and type(estimator.steps[0][1]) in _SPREAD:
