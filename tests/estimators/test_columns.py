@@ -253,6 +253,19 @@ def test_a_frame_of_polars_with_dates_after_a_fit_on_one_of_pandas():
     np.testing.assert_array_equal(ours.predict(frame), ours.predict(rows))
 
 
+def test_columns_of_a_file_without_a_header_are_taken_by_position():
+    rows = TEXTS[["t", "a", "b", "c"]].set_axis(range(4), axis=1)
+    columns = ColumnTransformer([("t", OneHotEncoder(handle_unknown="ignore"), [0])], remainder="passthrough")
+    model = make_pipeline(columns, Ridge()).fit(rows, Y)
+    tuned = OrtGradientRegressor(model, max_iter=0).fit(rows, Y)
+    assert set(tuned.onnx_status_.values()) == {"ONNX"}
+    assert [i.name for i in tuned.get_trained_onnx().graph.input] == ["0", "1", "2", "3"]
+    for given in (rows, rows[[0, 2, 1, 3]], rows.set_axis(range(1, 5), axis=1)):
+        np.testing.assert_allclose(tuned.predict(given), model.predict(given), rtol=1e-4, atol=1e-4)
+    with pytest.raises(DataError, match="X has 3 features, but OrtGradientRegressor is expecting 4"):
+        tuned.predict(rows[[0, 1, 2]])
+
+
 def test_categories_of_numbers_have_a_graph_as_numbers_or_as_texts():
     rows = TEXTS.assign(n=pandas.Categorical(np.arange(N) % 3), f=pandas.Categorical(np.arange(N) % 4 / 2))
     columns = ColumnTransformer([("c", OrdinalEncoder(), ["t", "n", "f"])], remainder="passthrough")

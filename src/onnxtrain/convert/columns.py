@@ -130,7 +130,8 @@ def feeds_of(onx: onnx.ModelProto, X: Any) -> Mapping[str, np.ndarray]:
     inputs = list(onx.graph.input)
     if len(inputs) == 1 and not by_column(X):
         return {inputs[0].name: _typed(X, inputs[0])}
-    return {i.name: _typed(X[i.name], i).reshape(-1, 1) for i in inputs}
+    names = {str(name): name for name in X.columns}  # numbers, in a file without a header
+    return {i.name: _typed(X[names[i.name]], i).reshape(-1, 1) for i in inputs}
 
 
 def _typed(x: Any, entry: onnx.ValueInfoProto) -> np.ndarray:

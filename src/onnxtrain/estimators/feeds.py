@@ -28,6 +28,7 @@ def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[s
     ArgumentTypeError
         A numeric input has a column of dates.
     """
+    X = _with_names(X, inputs) if is_frame(X) else X
     names = list(X) if isinstance(X, Mapping) else [str(name) for name in getattr(X, "columns", ())]
     only = next(iter(inputs))
     if len(inputs) == 1 and not isinstance(X, Mapping) and (only not in names or are_one_input(X, shapes)):
@@ -58,6 +59,14 @@ def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[s
     if refused:
         raise _of_integers(refused)
     return feeds
+
+
+def _with_names(X: Any, inputs: Mapping[str, np.dtype]) -> Any:
+    """Return a frame whose columns have strings as names; scikit-learn takes columns with numbers by position."""
+    if any(isinstance(name, str) for name in X.columns):
+        return X
+    by_position = len(inputs) == len(X.columns) and all(name.isdigit() for name in inputs)
+    return X.set_axis(list(inputs) if by_position else [str(name) for name in X.columns], axis=1)
 
 
 def are_one_input(X: Any, shapes: Mapping[str, tuple[Any, ...] | None]) -> bool:
