@@ -158,9 +158,11 @@ def for_table(message: str, X: object) -> str:
     made = _AS_PANDAS.get((library, name))
     if made is None:
         return message
-    translated = (library, name) == ("polars", "DataFrame")
+    translated = library == "polars"
     for pattern, code in _POLARS.items() if translated else ():
         message = re.sub(pattern, code, message)
     remedy = f" This code is for a frame of pandas: X = {made}."
     rest = re.search(r"pandas\.[^D]|\.iloc" if translated else r"X[.[]|frame\.|pandas\.", message)
+    if name == "LazyFrame" and not rest:
+        rest, remedy = re.search(r"X[.[]", message), " This code is for a DataFrame of polars: X = X.collect()."
     return message + remedy if rest and remedy not in message else message

@@ -122,13 +122,7 @@ def _polars_frame(X: Any) -> Lazy:
         head = X.head(_FEW).collect()
         return head.estimated_size() / max(len(head), 1) * n
 
-    def read() -> Any:  # scikit-learn reads column names from pandas frames
-        import pandas as pd
-
-        frame = X.collect()
-        return pd.DataFrame({name: frame.get_column(name).to_numpy() for name in frame.columns})
-
-    return Lazy("polars LazyFrame", n_bytes, read)
+    return Lazy("polars LazyFrame", n_bytes, X.collect)
 
 
 def _arrow_dataset(X: Any) -> Lazy:
