@@ -166,15 +166,18 @@ def test_the_fraction_of_a_decimal_is_not_cut_off():
 
 
 @pytest.mark.parametrize(
-    "convert, code",
-    [(pa.Table.from_pandas, "X.to_pandas()"), (lambda X: pl.DataFrame(X).lazy(), "X.collect().to_pandas()")],
+    "convert, frame, code",
+    [
+        (pa.Table.from_pandas, "frame of pandas", "X.to_pandas()"),
+        (lambda X: pl.DataFrame(X).lazy(), "DataFrame of polars", "X.collect()"),
+    ],
     ids=["pyarrow", "lazy"],
 )
-def test_other_tables_become_frames_of_pandas_first(convert, code):
+def test_other_tables_become_frames_first(convert, frame, code):
     X = convert(TABLE)
-    with pytest.raises(DataError, match=re.escape(f"This code is for a frame of pandas: X = {code}.")) as e:
+    with pytest.raises(DataError, match=re.escape(f"This code is for a {frame}: X = {code}.")) as e:
         line().fit(X, RENT)
-    assert str(e.value).count("pandas:") == 1
+    assert str(e.value).count("This code is for") == 1
     assert eval(code, {"X": X}).shape == (20, 2)
 
 
@@ -184,6 +187,22 @@ def test_missing_values_of_polars():
     columns = make_column_transformer((OneHotEncoder(), ["town"]), remainder="passthrough")
     with pytest.raises(DataError, match=re.escape("X.with_columns(X['area'].fill_null(0.0))")):
         OrtGradientRegressor(make_pipeline(columns, LinearRegression())).fit(X, RENT)
+
+
+@NAMES_OF_POLARS
+@pytest.mark.parametrize("read", [lambda X: X, lambda X: X.lazy()], ids=["frame", "lazy"])
+def test_missing_texts_and_booleans_of_polars_are_those_of_the_fit(read):
+    X = pl.DataFrame({"town": [None, "Ulm"] * 10, "since": DAYS, "new": [None, True, False, True] * 5, "area": RENT})
+    encode = OneHotEncoder(handle_unknown="ignore", sparse_output=False)
+    for names, by in (
+        (["town", "new"], {"ONNX"}),
+        (["town", "new", "since"], {"ONNX", "scikit-learn"}),
+    ):  # ONNX has no dates
+        model = make_pipeline(make_column_transformer((encode, names)), LinearRegression()).fit(X, RENT)
+        tuned = OrtGradientRegressor(model, max_iter=0).fit(read(X), RENT)
+        assert set(tuned.onnx_status_.values()) == by
+        for rows in (X, X[1:4], X[:1]):
+            np.testing.assert_allclose(tuned.predict(read(rows)), model.predict(rows), rtol=1e-4, atol=1e-4)
 
 
 def test_lists_of_polars_become_columns_or_an_array():

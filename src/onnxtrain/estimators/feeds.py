@@ -160,7 +160,8 @@ def _as_fitted(name: str, column: np.ndarray, dtype: np.dtype) -> np.ndarray:
     """Return a column of a frame in the type that it had in ``fit``."""
     if dtype.kind not in "OSU":
         return cast(column, dtype, f"The column {name!r}")
-    if column.dtype.kind in "fiub" and not (column.dtype.kind == "f" and np.isnan(column).all()):
+    # a column of booleans with gaps holds objects, and booleans in rows without a gap
+    if column.dtype.kind in "fiu" and not (column.dtype.kind == "f" and np.isnan(column).all()):
         raise DataError(
             f"The column {name!r} contained texts in fit, but has dtype {column.dtype}. Pass X.astype({{{name!r}: "
             f"str}}) if these numbers are the texts, and the texts themselves if they are codes of them. If they "
