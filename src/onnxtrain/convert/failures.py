@@ -10,7 +10,6 @@ from numbers import Number
 from typing import Any
 
 from sklearn.base import BaseEstimator
-from sklearn.compose import ColumnTransformer
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -145,7 +144,7 @@ def _reason(estimator: BaseEstimator, step: BaseEstimator, X: Any, why: str) -> 
     if floats and "only supports string and int64 categories" in why:
         types = ", ".join(f"{name!r}: str" for name in floats)
         return f"ONNX encodes strings and integers, but not floats. Pass X.astype({{{types}}}) to fit and predict."
-    return _of_names(estimator) if "Unable to find column name" in why else ""
+    return ""
 
 
 def _of_imputer(imputer: SimpleImputer, X: Any) -> str:
@@ -170,18 +169,6 @@ def _of_imputer(imputer: SimpleImputer, X: Any) -> str:
     fills = ", ".join(f"{name!r}: {str(values[name])!r}" for name in texts if name in values)
     how = f"Leave the imputer out, and pass X.fillna({{{fills}}}) to fit and predict."
     return f"ONNX has no missing strings. {how}" if fills else ""
-
-
-def _of_names(estimator: BaseEstimator) -> str:
-    """Return why a ColumnTransformer behind other steps of a pipeline is not converted; empty if there is none."""
-    for found in inside(estimator):
-        steps = [step for _, step in found.steps] if isinstance(found, Pipeline) else []
-        if n := next((i for i, step in enumerate(steps) if isinstance(step, ColumnTransformer)), 0):
-            return (
-                "its ColumnTransformer selects columns by name, but in a graph the results of the step before it have "
-                f"no names. Pass pipeline[{n}:], and pipeline[:{n}].transform(X) in place of X, to fit and predict."
-            )
-    return ""
 
 
 def check_no_splits_by_categories(estimator: BaseEstimator) -> None:
