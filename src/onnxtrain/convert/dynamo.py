@@ -182,6 +182,11 @@ class Module:
         """Whether the file contains all operands of an operation."""
         return all(a in self.made or a in self.known for a in operation.args)
 
+    def calls(self, name: str) -> bool:
+        """Whether the output depends on a module inside: not on an auxiliary head, of which the file has nothing."""
+        inside = {x for x in self.held if x.startswith(f"{name}.")} if name else self.held.keys()
+        return not inside.isdisjoint(self.known | self.mentioned)
+
     @cached_property
     def unmentioned(self) -> list[str]:
         """The parameters that are neither in the file nor operands of an operation; views of them may be."""

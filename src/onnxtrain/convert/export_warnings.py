@@ -531,13 +531,7 @@ def _folded_normalizations(module: Module, taken: Sequence[Taken]) -> list[str]:
     """Return the BatchNormalization layers that the exporter's optimizer folded into other layers."""
     layers = [name.removesuffix(".running_var") for name in module.held if name.endswith(".running_var")]
     gone = module.held.keys() - module.known - {t.name for t in taken}
-    return [layer for layer in layers if f"{layer}.running_var" in gone and _is_called(module, holder_of(layer))]
-
-
-def _is_called(module: Module, name: str) -> bool:
-    """Whether the output depends on a module: not on the auxiliary head of a network, of which the file has nothing."""
-    inside = {x for x in module.held if x.startswith(f"{name}.")} if name else module.held.keys()
-    return not inside.isdisjoint(module.known | module.mentioned)
+    return [layer for layer in layers if f"{layer}.running_var" in gone and module.calls(holder_of(layer))]
 
 
 def _computed_in_advance(module: Module, spread: Container[str]) -> list[str]:

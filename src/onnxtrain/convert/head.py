@@ -258,12 +258,9 @@ def _near_values(model: ir.Model, nodes: list[ir.Node]) -> str:
     One feature is only named if there are no others: it is the norm by which the features are divided.
     """
     made = {y for node in nodes for y in node.outputs}
-    rows = _names_of_rows(model)
-    named = [
-        v
-        for v in _with_features(model)
-        if v in made and (v in model.graph.outputs or not rows or any(dim in rows for dim in v.shape or ()))
-    ]
+    rows, outputs = _names_of_rows(model), model.graph.outputs
+    known = [v for v in _with_features(model) if v in made]
+    named = [v for v in known if v in outputs or not rows or any(dim in rows for dim in v.shape or ())]
     several = [v for v in named if _n_features(v) > 1]
     return ", ".join(map(graph.describe, (several or named)[-3:])) or "a value with a feature axis"
 
