@@ -17,7 +17,7 @@ from sklearn.ensemble import HistGradientBoostingRegressor, VotingRegressor
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 from sklearn.impute import IterativeImputer, SimpleImputer
-from sklearn.kernel_approximation import Nystroem, RBFSampler
+from sklearn.kernel_approximation import Nystroem, PolynomialCountSketch
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -67,7 +67,7 @@ FRONTS = {
     "a function": (FunctionTransformer(np.cbrt), X),
     "splines": (SplineTransformer(), X),
     "a kernel": (Nystroem(n_components=20, random_state=0), X),
-    "random features": (RBFSampler(random_state=0), X),
+    "random features": (PolynomialCountSketch(random_state=0), X),
     "bins, with rows just below a border": (KBinsDiscretizer(2, strategy="uniform"), np.where(X > 0, 1.0, 0.5 - 1e-12)),
     "quantiles": (QuantileTransformer(n_quantiles=50), X),
     "an iterative imputer": (IterativeImputer(max_iter=30, tol=0.5), MISSING),

@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.cluster import Birch, BisectingKMeans, KMeans, MiniBatchKMeans
+from sklearn.cluster import Birch, BisectingKMeans, FeatureAgglomeration, KMeans, MiniBatchKMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -95,7 +95,11 @@ def _as_transformer(step: Any) -> Any:
         found = _as_transformer(last)
         return step if found is last else Pipeline([*step.steps[:-1], (name, found)])
     if isinstance(step, LinearDiscriminantAnalysis):
-        return _projection(step)
+        axes = step.scalings_[:, : len(step.get_feature_names_out())].T
+        return _projection(axes, getattr(step, "xbar_", 0.0))
+    if isinstance(step, FeatureAgglomeration) and step.pooling_func is np.mean:
+        members = np.eye(step.labels_.max() + 1)[:, step.labels_]
+        return _projection(members / members.sum(axis=1, keepdims=True))
     if isinstance(step, (BisectingKMeans, KMeans, MiniBatchKMeans)):
         return Distances(step.cluster_centers_)
     if isinstance(step, Birch):
@@ -103,11 +107,10 @@ def _as_transformer(step: Any) -> Any:
     return step
 
 
-def _projection(lda: LinearDiscriminantAnalysis) -> PCA:
-    """Return a PCA that projects the rows as a linear discriminant analysis does."""
-    n_features, n_axes = lda.n_features_in_, len(lda.get_feature_names_out())
+def _projection(axes: np.ndarray, mean: np.ndarray | float = 0.0) -> PCA:
+    """Return a PCA with the result ``(X - mean) @ axes.T``."""
+    n_axes, n_features = axes.shape
     projection = PCA(n_axes)
-    projection.components_ = lda.scalings_[:, :n_axes].T
-    projection.mean_ = lda.xbar_ if hasattr(lda, "xbar_") else np.zeros(n_features)
+    projection.components_, projection.mean_ = axes, np.broadcast_to(mean, n_features)
     projection.n_components_, projection.n_features_in_ = n_axes, n_features
     return projection

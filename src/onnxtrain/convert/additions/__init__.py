@@ -8,5 +8,6 @@ from onnxtrain.convert.additions import (  # noqa: F401  (imported for the conve
     kernels,
     linear,
     neighbors,
+    projections,
     transformations,
 )

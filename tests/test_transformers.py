@@ -6,12 +6,15 @@ import numpy as np
 import onnxruntime
 import pandas as pd
 import pytest
-from sklearn.cluster import Birch, BisectingKMeans, KMeans, MiniBatchKMeans
+import scipy.sparse
+from sklearn.cluster import Birch, BisectingKMeans, FeatureAgglomeration, KMeans, MiniBatchKMeans
 from sklearn.compose import ColumnTransformer, make_column_transformer
-from sklearn.decomposition import PCA
+from sklearn.decomposition import PCA, FactorAnalysis, FastICA, MiniBatchSparsePCA, SparsePCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.impute import SimpleImputer
+from sklearn.kernel_approximation import Nystroem, RBFSampler, SkewedChi2Sampler
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.neural_network import BernoulliRBM
 from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
@@ -107,10 +110,27 @@ def test_columns_of_a_matrix(selection, front):
 REDUCERS = {
     "discriminants": LinearDiscriminantAnalysis(),
     "one discriminant by eigenvectors": LinearDiscriminantAnalysis(solver="eigen", n_components=1),
+    "means of columns": FeatureAgglomeration(2),
     "k-means": KMeans(4, random_state=0),
     "k-means of batches": MiniBatchKMeans(4, random_state=0),
     "bisecting k-means": BisectingKMeans(4, random_state=0),
     "Birch": Birch(threshold=2.0, n_clusters=None),
+}
+PROJECTIONS = {
+    "independent components": FastICA(3, random_state=0),
+    "without whitening": FastICA(whiten=False, random_state=0),
+    "factors": FactorAnalysis(2),
+    "rotated factors": FactorAnalysis(2, rotation="varimax"),
+    "sparse components": SparsePCA(3, random_state=0),
+    "sparse components of batches": MiniBatchSparsePCA(3, ridge_alpha=0.5, random_state=0),
+    "random features": RBFSampler(gamma=0.3, n_components=20, random_state=0),
+    "random features of logarithms": SkewedChi2Sampler(skewedness=9.0, n_components=20, random_state=0),
+    "hidden units": BernoulliRBM(5, n_iter=2, random_state=0),
+    **{
+        f"a {kernel} kernel": Nystroem(kernel, n_components=5, random_state=0)
+        for kernel in ("rbf", "poly", "sigmoid", "cosine", "laplacian")
+    },
+    "a kernel with parameters": Nystroem("poly", gamma=0.2, degree=2, coef0=0.5, n_components=12, random_state=0),
 }
 PLACES = {
     "a step": lambda reducer: reducer,
@@ -129,6 +149,30 @@ def test_predictors_that_a_pipeline_uses_as_transformers(reducer, place):
     np.testing.assert_allclose(found, pipeline.predict_proba(X), atol=1e-5)
     step = model.to_sklearn()[1]
     assert type(step) is type(pipeline[1])
+
+
+@pytest.mark.filterwarnings("ignore:FastICA did not converge")
+@pytest.mark.parametrize("projection", PROJECTIONS.values(), ids=PROJECTIONS)
+def test_projections(projection):
+    pipeline = make_pipeline(StandardScaler(), projection, LogisticRegression(max_iter=1000)).fit(X, KIND)
+    model = OrtGradientClassifier(pipeline, max_iter=1, learning_rate=1e-12).fit(X, KIND)
+    found = file_of(model).run(None, {"X": X})[1]
+    np.testing.assert_allclose(found, pipeline.predict_proba(X), atol=1e-5)
+
+
+def test_kernels_of_sparse_rows_stay_sparse():
+    rows = scipy.sparse.csr_matrix(np.maximum(X, 0))
+    pipeline = make_pipeline(Nystroem(n_components=12, random_state=0), LogisticRegression()).fit(rows, KIND)
+    model = OrtGradientClassifier(pipeline, max_iter=1, learning_rate=1e-12).fit(rows, KIND)
+    assert model.onnx_status_ == {"nystroem": "scikit-learn", "logisticregression": "ONNX"}
+    np.testing.assert_allclose(model.predict_proba(rows), pipeline.predict_proba(rows), atol=1e-6)
+
+
+def test_columns_that_are_pooled_by_another_function():
+    pipeline = make_pipeline(FeatureAgglomeration(2, pooling_func=np.median), LogisticRegression()).fit(X, KIND)
+    model = OrtGradientClassifier(pipeline, max_iter=1, learning_rate=1e-12).fit(X, KIND)
+    assert model.onnx_status_["featureagglomeration"] == "scikit-learn"
+    np.testing.assert_allclose(model.predict_proba(X), pipeline.predict_proba(X), atol=1e-6)
 
 
 def test_a_discriminant_analysis_that_predicts_is_trained():
