@@ -147,6 +147,7 @@ def test_each_value_of_a_parameter_comes_back(name, value, tmp_path):
     params = dict(inputs={"sr": [1]}, random_state=0, max_iter=1) | {name: value}
     params |= {"early_stopping": True} if name == "validation_fraction" else {}
     params |= {"l1": 1e-3} if name == "l1_method" else {}
+    params |= {"batch_size": 20} if name == "accumulate" else {}  # of two batches
     model = OrtGradientClassifier(onx, **params).fit({"a": rows}, target)
     save(model, tmp_path / "m.onnx")
     twin = load(tmp_path / "m.onnx")
