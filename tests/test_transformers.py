@@ -38,10 +38,12 @@ X = RNG.randn(N, 6).astype(np.float32)
 KIND = np.where(X[:, 0] > 0.3, "b", np.where(X[:, 1] > 0, "a", "c"))
 
 
+TEXTS = SimpleImputer(strategy="most_frequent")
+
+
 def imputed(**options):
     """Fill the gaps of numbers and texts, each in its own way."""
-    texts = SimpleImputer(strategy="most_frequent")
-    return ColumnTransformer([("n", SimpleImputer(), ["age", "pay"]), ("t", texts, ["town", "job"])], **options)
+    return ColumnTransformer([("n", SimpleImputer(), ["age", "pay"]), ("t", TEXTS, ["town", "job"])], **options)
 
 
 def scaled_and_encoded(numbers, texts):
@@ -56,6 +58,10 @@ OF_TABLES = {
     "in another order": (
         imputed(verbose_feature_names_out=False).set_output(transform="pandas"),
         make_column_transformer((make_pipeline(StandardScaler()), ["pay"]), (OneHotEncoder(), ["job", "town"])),
+    ),
+    "of several results, in another order": (
+        ColumnTransformer([("p", SimpleImputer(), ["pay"]), ("t", TEXTS, ["town"]), ("a", SimpleImputer(), ["age"])]),
+        make_column_transformer((PCA(2), [2, 0]), (OneHotEncoder(), [1])),
     ),
     "by position": (imputed(), scaled_and_encoded([0, 1], [2, 3])),
     "with the rest": (imputed(), make_column_transformer((OrdinalEncoder(), [3, 2]), remainder=StandardScaler())),

@@ -6,8 +6,11 @@ of all transformers, also strings and numbers, and ignores the order of columns 
 
 from __future__ import annotations
 
+import bisect
 import copy
+import itertools
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -29,7 +32,8 @@ def parse(scope: Any, model: ColumnTransformer, inputs: Any, custom_parsers: Any
     for name, step, columns in model.transformers_:
         given = inputs
         if len(inputs) == 1 or not has_names:
-            given, columns = _selected(scope, inputs, list(map(int, model._transformer_to_input_indices[name])))
+            positions = list(map(int, model._transformer_to_input_indices[name]))
+            given, columns = _selected(scope, inputs, positions), list(range(len(positions)))
         alone = copy.copy(model)
         alone.transformers_ = [(name, step, columns)]
         for result in sklearn_parsers_map[ColumnTransformer](scope, alone, given, custom_parsers=custom_parsers):
@@ -45,21 +49,20 @@ def parse(scope: Any, model: ColumnTransformer, inputs: Any, custom_parsers: Any
     return joined.outputs
 
 
-def _selected(scope: Any, inputs: Any, positions: Sequence[int]) -> tuple[Any, Sequence[int]]:
-    """Return the values that hold the columns at some positions, and the positions of these columns among theirs."""
-    ends = np.cumsum([x.type.shape[1] for x in inputs])
-    holders = {int(i) for i in np.searchsorted(ends, positions, side="right")}
-    if len(holders) != 1:
-        return inputs, positions
-    (i,) = holders
-    matrix, first = inputs[i], int(ends[i]) - inputs[i].type.shape[1]
-    columns = [position - first for position in positions]
-    if columns != list(range(matrix.type.shape[1])):
-        extractor = scope.declare_local_operator("SklearnArrayFeatureExtractor")
-        extractor.inputs, extractor.column_indices = [matrix], columns
-        matrix = scope.declare_local_variable("extracted_columns", type(matrix.type)([None, len(columns)]))
-        extractor.outputs.append(matrix)
-    return [matrix], list(range(len(columns)))
+def _selected(scope: Any, inputs: Any, positions: Sequence[int]) -> list[Any]:
+    """Return the columns at some positions, in this order: a matrix for those that follow each other in one input."""
+    ends = np.cumsum([x.type.shape[1] for x in inputs]).tolist()
+    selected = []
+    for i, group in itertools.groupby(positions, partial(bisect.bisect_right, ends)):
+        matrix, first = inputs[i], ends[i] - inputs[i].type.shape[1]
+        columns = [position - first for position in group]
+        if columns != list(range(matrix.type.shape[1])):
+            extractor = scope.declare_local_operator("SklearnArrayFeatureExtractor")
+            extractor.inputs, extractor.column_indices = [matrix], columns
+            matrix = scope.declare_local_variable("extracted_columns", type(matrix.type)([None, len(columns)]))
+            extractor.outputs.append(matrix)
+        selected.append(matrix)
+    return selected
 
 
 def _set_width(value: Any, width: int) -> None:
