@@ -14,7 +14,6 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.impute import SimpleImputer
 from sklearn.kernel_approximation import Nystroem, RBFSampler, SkewedChi2Sampler
 from sklearn.linear_model import LogisticRegression, Ridge
-from sklearn.neural_network import BernoulliRBM
 from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 
@@ -100,6 +99,9 @@ SELECTIONS = {
     "by a mask": make_column_transformer((PCA(1), [True, False] * 3), remainder="passthrough"),
     "of none": make_column_transformer((PCA(1), []), ("drop", [1]), remainder="passthrough"),
     "with weights": ColumnTransformer([("a", PCA(1), [0, 1]), ("b", "passthrough", [3])], transformer_weights={"a": 9}),
+    "of unfitted members inside": make_column_transformer(
+        (make_pipeline(KMeans(3, random_state=0), StandardScaler()), [0, 1, 2]), remainder="passthrough"
+    ),
     "inside another": make_column_transformer((make_column_transformer((PCA(1), [1, 0])), [4, 2, 3])),
 }
 
@@ -131,7 +133,6 @@ PROJECTIONS = {
     "sparse components of batches": MiniBatchSparsePCA(3, ridge_alpha=0.5, random_state=0),
     "random features": RBFSampler(gamma=0.3, n_components=20, random_state=0),
     "random features of logarithms": SkewedChi2Sampler(skewedness=9.0, n_components=20, random_state=0),
-    "hidden units": BernoulliRBM(5, n_iter=2, random_state=0),
     **{
         f"a {kernel} kernel": Nystroem(kernel, n_components=5, random_state=0)
         for kernel in ("rbf", "poly", "sigmoid", "cosine", "laplacian")

@@ -88,7 +88,7 @@ def _differ(steps: Any, replaced: Any) -> bool:
 
 def _as_transformer(step: Any) -> Any:
     """Return a transformer with the results of a step that also predicts; any other step unchanged."""
-    if type(step) in CONVERTERS:
+    if type(step) in CONVERTERS or not _is_fitted(step):  # as those in parameters of composites
         return step
     if isinstance(step, Pipeline) and step.steps:
         name, last = step.steps[-1]
@@ -105,6 +105,13 @@ def _as_transformer(step: Any) -> Any:
     if isinstance(step, Birch):
         return Distances(step.subcluster_centers_)
     return step
+
+
+def _is_fitted(step: Any) -> bool:
+    """Whether a step has learned something, or is a pipeline of steps that have."""
+    if isinstance(step, Pipeline) and step.steps:
+        return _is_fitted(step.steps[-1][1])
+    return any(name.endswith("_") and not name.startswith("_") for name in getattr(step, "__dict__", ()))
 
 
 def _projection(axes: np.ndarray, mean: np.ndarray | float = 0.0) -> PCA:

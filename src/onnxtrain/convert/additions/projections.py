@@ -8,7 +8,6 @@ import numpy as np
 import onnx_ir as ir
 from sklearn.decomposition import FactorAnalysis, FastICA, MiniBatchSparsePCA, SparsePCA
 from sklearn.kernel_approximation import Nystroem, RBFSampler, SkewedChi2Sampler
-from sklearn.neural_network import BernoulliRBM
 
 from onnxtrain.convert.additions.kernels import RowsWith, pairwise
 from onnxtrain.convert.custom import Nodes, built_in
@@ -71,9 +70,3 @@ def kernel_of_some_rows(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
     given = {name: value for name, value in given.items() if value is not None}
     k = pairwise(op, RowsWith(op, X, rows), estimator.kernel, rows.shape[1], **given)
     return op.MatMul(k, estimator.normalization_.T)
-
-
-@built_in(BernoulliRBM)
-def hidden_probabilities(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
-    """Return the probabilities of the hidden units, ``sigmoid(X @ components.T + intercept_hidden)``."""
-    return op.Sigmoid(op.Add(op.MatMul(X, estimator.components_.T), estimator.intercept_hidden_))
