@@ -62,7 +62,7 @@ def feeds_by_name(X: Features, inputs: Mapping[str, np.dtype], shapes: Mapping[s
 
 
 def _with_names(X: Any, inputs: Mapping[str, np.dtype]) -> Any:
-    """Return a frame whose columns have strings as names; scikit-learn takes columns with numbers by position."""
+    """Return a frame with strings as column names; scikit-learn takes columns with integer names by position."""
     if any(isinstance(name, str) for name in X.columns):
         return X
     by_position = len(inputs) == len(X.columns) and all(name.isdigit() for name in inputs)
@@ -171,7 +171,7 @@ def _as_fitted(name: str, column: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 
 def _categories_of_numbers(X: Any, inputs: Mapping[str, np.dtype]) -> DataError | None:
-    """Return the error for columns that are inputs of strings, but whose categories are numbers; None without any."""
+    """Return the error for categorical columns of integers or floats that are inputs of strings; None without any."""
     texts = [name for name, dtype in inputs.items() if dtype.kind in "OSU" and is_frame(X) and name in X.columns]
     categories = {name: np.asarray(X[name]) for name in texts if X[name].dtype.name == "category"}
     types = {name: column.dtype.name for name, column in categories.items() if column.dtype.kind in "fiub"}

@@ -1,4 +1,4 @@
-"""Messages about missing values in rows: where they are, and what fills them."""
+"""Messages about missing values in rows, with their columns and the code that fills them."""
 
 from __future__ import annotations
 

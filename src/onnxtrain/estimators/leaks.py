@@ -76,7 +76,7 @@ def warn_of_target_among_columns(X: Any, y: Any, model: Any = None) -> None:
 
 
 def _warn_of_numbered_rows(y: Any) -> None:
-    """Warn of a column of targets that numbers the rows, such as an id, and would be trained as a target."""
+    """Warn of a column of targets that enumerates the rows, such as an id, and would be trained as a target."""
     numbered = [name for name in y.columns if y[name].dtype.kind in "iu" and (y[name].diff()[1:] == 1).all()]
     if 0 < len(numbered) < len(y.columns) and len(y) >= _ROWS:
         warn(

@@ -263,7 +263,7 @@ def _first(functions: Iterable[Callable[[str, Any], str]], message: str, X: Any)
 
 
 def _in_our_words(message: str, X: Any) -> str:
-    """Return a message with the place or the shape of what it is about, and without code and values that mislead."""
+    """Return a message with the place or the shape of the values, and without misleading code and values."""
     if _is_of_one_axis(message, X):
         message = message.partition("\nReshape your")[0].partition(" Pass a DataFrame")[0]
     if "X contains infinity" in message and (place := place_of(_is_too_large, X)):
@@ -351,7 +351,7 @@ def _for_other_than_dates(message: str, X: Any) -> str:
 
 
 def _for_mixed(message: str, X: Any) -> str:
-    """Return the remedy for columns of strings, or of strings and numbers, that a step does not take; else nothing."""
+    """Return the remedy for columns of dtype object that a step does not take; empty for other errors."""
     of_imputer = "strategy with non-numeric data" in message
     if of_imputer and (mixed := mixed_columns(X)):
         return _FOR_STRINGS_AMONG_NUMBERS.format(mixed[0])
@@ -370,7 +370,7 @@ def _for_index(message: str, X: Any) -> str:
 
 
 def _for_words(message: str, X: Any) -> str:
-    """Return the remedy for strings that are no numbers; empty for other errors."""
+    """Return the remedy for strings that cannot be converted to floats; empty for other errors."""
     if _NOT_A_FLOAT not in message:
         return ""
     if re.search(r"float: ['\"]\s*\{", message) and not is_frame(X):
