@@ -7,10 +7,10 @@ conversion, by transformers with the same result.
 from __future__ import annotations
 
 import copy
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.base import BaseEstimator
 from sklearn.cluster import Birch, BisectingKMeans, FeatureAgglomeration, KMeans, MiniBatchKMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
@@ -20,8 +20,8 @@ from sklearn.pipeline import FeatureUnion, Pipeline
 from onnxtrain.convert.custom import CONVERTERS, converter
 
 
-class Distances(TransformerMixin, BaseEstimator):
-    """Return the distances of each row to some centers, as ``KMeans.transform`` does.
+class Distances(BaseEstimator):
+    """The distances of each row to some centers, which ``KMeans.transform`` returns; it is only converted.
 
     Parameters
     ----------
@@ -30,22 +30,6 @@ class Distances(TransformerMixin, BaseEstimator):
 
     def __init__(self, centers: np.ndarray):
         self.centers = centers
-
-    @property
-    def n_features_in_(self) -> int:
-        """The number of columns of the rows."""
-        return self.centers.shape[1]
-
-    def __sklearn_is_fitted__(self) -> bool:
-        return True
-
-    def fit(self, X: Any, y: Any = None) -> Self:
-        """Return self: nothing is learned."""
-        return self
-
-    def transform(self, X: Any) -> np.ndarray:
-        """Return the distances, (n_samples, n_centers)."""
-        return np.linalg.norm(np.asarray(X)[:, None] - self.centers, axis=2)
 
 
 @converter(Distances)
@@ -88,12 +72,12 @@ def _differ(steps: Any, replaced: Any) -> bool:
 
 def _as_transformer(step: Any) -> Any:
     """Return a transformer with the results of a step that also predicts; any other step unchanged."""
-    if type(step) in CONVERTERS or not _is_fitted(step):  # as those in parameters of composites
-        return step
     if isinstance(step, Pipeline) and step.steps:
         name, last = step.steps[-1]
         found = _as_transformer(last)
         return step if found is last else Pipeline([*step.steps[:-1], (name, found)])
+    if type(step) in CONVERTERS or not _is_fitted(step):  # as those in parameters of composites
+        return step
     if isinstance(step, LinearDiscriminantAnalysis):
         axes = step.scalings_[:, : len(step.get_feature_names_out())].T
         return _projection(axes, getattr(step, "xbar_", 0.0))
@@ -108,9 +92,7 @@ def _as_transformer(step: Any) -> Any:
 
 
 def _is_fitted(step: Any) -> bool:
-    """Whether a step has learned something, or is a pipeline of steps that have."""
-    if isinstance(step, Pipeline) and step.steps:
-        return _is_fitted(step.steps[-1][1])
+    """Whether a step has learned attributes; a string in its place has none."""
     return any(name.endswith("_") and not name.startswith("_") for name in getattr(step, "__dict__", ()))
 
 

@@ -12,11 +12,11 @@ from onnxtrain.estimators.number_formats import code_of_numbers
 from onnxtrain.estimators.protocols import is_of_objects
 
 #: The remedies for strings that are neither numbers nor columns of a frame, and for texts.
-FOR_STRINGS = (
+_FOR_STRINGS = (
     ". The rows contain strings, but the model takes numbers. Put an encoder before it, for example "
     "make_pipeline(OneHotEncoder(handle_unknown='ignore'), model), or leave these columns out."
 )
-FOR_DOCUMENTS = (
+_FOR_DOCUMENTS = (
     ". X contains one string per row, but the model takes numbers. Put a vectorizer before it, "
     "make_pipeline(TfidfVectorizer(), model), or pass the matrix that the vectorizer of fit returns."
 )
@@ -28,9 +28,9 @@ def for_strings(X: Any) -> str:
     """Return the remedy for strings in the rows, which names the columns of a frame."""
     columns = text_columns(X)
     if not columns and is_of_objects(X):
-        return FOR_DOCUMENTS
+        return _FOR_DOCUMENTS
     if not columns:
-        return _for_numbers_in_rows(X) or _for_text_among_numbers(X) or FOR_STRINGS
+        return _for_numbers_in_rows(X) or _for_text_among_numbers(X) or _FOR_STRINGS
     if misread := _of_misread_file(X):
         return f". {misread}"
     for name in columns:
