@@ -7,18 +7,19 @@ from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_diabetes
 from sklearn.ensemble import VotingRegressor
 from sklearn.impute import SimpleImputer
+from sklearn.kernel_approximation import PolynomialCountSketch
 from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import FeatureUnion, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, KBinsDiscretizer, SplineTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, KBinsDiscretizer, StandardScaler
 
 from onnxtrain import OrtGradientRegressor
 from onnxtrain.convert import convert
 from onnxtrain.errors import ConversionError
 
 X, Y = load_diabetes(return_X_y=True)
-SPLINES = ColumnTransformer([("num", make_pipeline(SimpleImputer(), SplineTransformer()), [0, 1])])
-UNION = FeatureUnion([("kept", "passthrough"), ("curved", SplineTransformer())])
+SKETCHES = ColumnTransformer([("num", make_pipeline(SimpleImputer(), PolynomialCountSketch()), [0, 1])])
+UNION = FeatureUnion([("kept", "passthrough"), ("products", PolynomialCountSketch())])
 BINS = ColumnTransformer([("num", KBinsDiscretizer(4, strategy="uniform"), [2, 3])])
 
 
@@ -32,16 +33,20 @@ class Unknown(Ridge):
 #: Model, the path of the step, words of the reason.
 MODELS = {
     "alone": (
-        SplineTransformer(),
-        "SplineTransformer",
-        "no converter for SplineTransformer. Register one with onnxtrain.converter",
+        PolynomialCountSketch(),
+        "PolynomialCountSketch",
+        "no converter for PolynomialCountSketch. Register one with onnxtrain.converter",
     ),
     "columns": (
-        make_pipeline(SPLINES, Ridge()),
-        "pipeline.columntransformer.num.splinetransformer",
-        "no converter for SplineTransformer. Register one with onnxtrain.converter",
+        make_pipeline(SKETCHES, Ridge()),
+        "pipeline.columntransformer.num.polynomialcountsketch",
+        "no converter for PolynomialCountSketch. Register one with onnxtrain.converter",
     ),
-    "union": (make_pipeline(UNION, Ridge()), "pipeline.featureunion.curved", "no converter for SplineTransformer"),
+    "union": (
+        make_pipeline(UNION, Ridge()),
+        "pipeline.featureunion.products",
+        "no converter for PolynomialCountSketch",
+    ),
     "vote": (
         VotingRegressor([("kernel", Unknown()), ("ridge", Ridge())]),
         "votingregressor.named_estimators.kernel",
@@ -72,7 +77,7 @@ def test_the_step_is_named_by_its_path(name):
 @pytest.mark.parametrize(
     "model, path",
     [
-        (make_pipeline(SplineTransformer(), Unknown()), "pipeline.unknown: Unknown"),
+        (make_pipeline(PolynomialCountSketch(), Unknown()), "pipeline.unknown: Unknown"),
         (make_pipeline(StandardScaler(), make_pipeline(StandardScaler(), Unknown())), "pipeline.pipeline.unknown"),
     ],
 )

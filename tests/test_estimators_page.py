@@ -32,7 +32,7 @@ def test_the_page_has_every_class(cases):
         ("Ridge", "trains", ["coef", "intercept"]),
         ("StandardScaler", "trains", ["standardscaler.mean", "standardscaler.scale"]),
         ("GaussianMixture", "trains", None),
-        ("SplineTransformer", "front only", ""),
+        ("PolynomialCountSketch", "front only", ""),
         ("TfidfVectorizer", "front only", ""),
         ("KNeighborsClassifier", "no weights", "neighbours vote"),
         ("SelectKBest", "no weights", "columns are chosen"),

@@ -9,15 +9,18 @@ import pytest
 import scipy.sparse
 from sklearn.cluster import Birch, BisectingKMeans, FeatureAgglomeration, KMeans, MiniBatchKMeans
 from sklearn.compose import ColumnTransformer, make_column_transformer
+from sklearn.datasets import load_diabetes
 from sklearn.decomposition import PCA, FactorAnalysis, FastICA, MiniBatchSparsePCA, SparsePCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.ensemble import RandomTreesEmbedding
 from sklearn.impute import SimpleImputer
 from sklearn.kernel_approximation import Nystroem, RBFSampler, SkewedChi2Sampler
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.pipeline import make_pipeline, make_union
-from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, SplineTransformer, StandardScaler
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
+from onnxtrain.errors import ExportError
 
 RNG = np.random.RandomState(0)
 N = 120
@@ -165,6 +168,60 @@ def test_projections(projection):
     model = OrtGradientClassifier(pipeline, max_iter=1, learning_rate=1e-12).fit(X, KIND)
     found = file_of(model).run(None, {"X": X})[1]
     np.testing.assert_allclose(found, pipeline.predict_proba(X), atol=1e-5)
+
+
+BEYOND = X * np.float32(1.7)  # a third of its values lie outside the knots
+SPLINES = {
+    "of degree 3": {},
+    "of degree 1": {"degree": 1, "knots": "quantile"},
+    "of degree 5, without the last": {"degree": 5, "n_knots": 9, "include_bias": False},
+    "sparse": {"sparse_output": True},
+    **{kind: {"extrapolation": kind} for kind in ("linear", "continue", "periodic")},
+}
+
+
+@pytest.mark.parametrize("options", SPLINES.values(), ids=SPLINES)
+def test_splines(options):
+    pipeline = make_pipeline(SplineTransformer(**options), Ridge()).fit(X, X[:, 0])
+    model = OrtGradientRegressor(pipeline, max_iter=1, learning_rate=1e-12).fit(X, X[:, 0])
+    found, expected = file_of(model).run(None, {"X": BEYOND})[0].ravel(), pipeline.predict(BEYOND)
+    np.testing.assert_allclose(found, expected, atol=2e-6 * np.ptp(expected))
+
+
+@pytest.mark.skipif("handle_missing" not in SplineTransformer().get_params(), reason="since scikit-learn 1.8")
+def test_splines_of_missing_values():
+    rows = np.where(RNG.rand(*X.shape) < 0.1, np.nan, X)
+    pipeline = make_pipeline(SplineTransformer(handle_missing="zeros"), Ridge()).fit(rows, X[:, 0])
+    model = OrtGradientRegressor(pipeline, max_iter=1, learning_rate=1e-12).fit(rows, X[:, 0])
+    found = file_of(model).run(None, {"X": rows.astype(np.float32)})[0].ravel()
+    np.testing.assert_allclose(found, pipeline.predict(rows), atol=1e-5)
+
+
+FRONTS = {
+    "jumps at its knots": SplineTransformer(degree=0),
+    "refuses values": SplineTransformer(extrapolation="error"),
+    "one column for each leaf": RandomTreesEmbedding(5, max_depth=2, sparse_output=False, random_state=0),
+}
+
+
+@pytest.mark.parametrize("words", FRONTS)
+def test_transformers_that_stay_in_front(words):
+    pipeline = make_pipeline(FRONTS[words], Ridge()).fit(X, X[:, 0])
+    model = OrtGradientRegressor(pipeline, max_iter=1, learning_rate=1e-12).fit(X, X[:, 0])
+    assert list(model.onnx_status_.values()) == ["scikit-learn", "ONNX"]
+    np.testing.assert_allclose(model.predict(X), pipeline.predict(X), atol=1e-5)
+    with pytest.raises(ExportError, match=words):
+        model.get_trained_onnx()
+
+
+def test_splines_of_which_rounding_leaves_nothing():
+    """Of two values on the first and the last knot, one spline is zero, and 1e-25 where float32 rounds a knot."""
+    rows, y = load_diabetes(return_X_y=True)
+    pipeline = make_pipeline(SplineTransformer(), Ridge()).fit(rows, y)
+    exact, rounded = (pipeline[0].transform(x).any(axis=0) for x in (rows, rows.astype(np.float32)))
+    assert rounded.sum() > exact.sum()
+    model = OrtGradientRegressor(pipeline, max_iter=1, learning_rate=1e-12).fit(rows, y)
+    assert set(model.onnx_status_.values()) == {"ONNX"}
 
 
 def test_kernels_of_sparse_rows_stay_sparse():

@@ -30,7 +30,7 @@ from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor, Reg
 from sklearn.naive_bayes import MultinomialNB
 from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import FeatureUnion, make_pipeline
-from sklearn.preprocessing import FunctionTransformer, KBinsDiscretizer, SplineTransformer, StandardScaler
+from sklearn.preprocessing import FunctionTransformer, KBinsDiscretizer, StandardScaler
 from sklearn.svm import SVC, SVR, LinearSVC
 from sklearn.tree import DecisionTreeRegressor
 
@@ -45,8 +45,8 @@ TEXTS = np.array(["good day", "bad day", "good", "bad", "fine day", "worse"] * 1
 MARKS = np.array(["+", "-", "o", "-", "+", "o"] * 10)
 
 
-def splines(last):
-    return make_pipeline(SplineTransformer(n_knots=3), last)
+def curved(last):
+    return make_pipeline(FunctionTransformer(np.cbrt), last)
 
 
 def words(last):
@@ -55,28 +55,28 @@ def words(last):
 
 LOGISTIC = LogisticRegression(max_iter=10_000)
 TREES = make_pipeline(StandardScaler(), HistGradientBoostingRegressor(max_iter=20, random_state=0))
-FIRST = make_pipeline(ColumnTransformer([("first", SplineTransformer(n_knots=3), ["x0", "x1"])]), LOGISTIC)
+FIRST = make_pipeline(ColumnTransformer([("first", FunctionTransformer(np.cbrt), ["x0", "x1"])]), LOGISTIC)
 
 #: Estimators, their rows and targets, and how many of their steps scikit-learn runs.
 MODELS = {
-    "vote": (VotingRegressor([("a", splines(Ridge())), ("b", Ridge())]), X, Y, 1),
+    "vote": (VotingRegressor([("a", curved(Ridge())), ("b", Ridge())]), X, Y, 1),
     "vote of trees of float64 rows": (VotingRegressor([("a", TREES), ("b", Ridge())]), X, Y, 1),
-    "bags": (BaggingRegressor(splines(Ridge()), 2, random_state=0), X, Y, 2),
-    "bags of columns": (BaggingRegressor(splines(Ridge()), 2, max_features=0.5, random_state=0), X, Y, 2),
+    "bags": (BaggingRegressor(curved(Ridge()), 2, random_state=0), X, Y, 2),
+    "bags of columns": (BaggingRegressor(curved(Ridge()), 2, max_features=0.5, random_state=0), X, Y, 2),
     "bags of chosen columns": (
         BaggingRegressor(
-            make_pipeline(ColumnTransformer([("a", SplineTransformer(n_knots=3), [0, 1])]), Ridge()), 2, random_state=0
+            make_pipeline(ColumnTransformer([("a", FunctionTransformer(np.cbrt), [0, 1])]), Ridge()), 2, random_state=0
         ),
         X,
         Y,
         2,
     ),
-    "bags of a frame": (BaggingRegressor(splines(Ridge()), 2, random_state=0), FRAME, Y, 2),
-    "stack": (StackingRegressor([("a", splines(Ridge())), ("b", Ridge())]), X, Y, 1),
-    "stack with its rows": (StackingRegressor([("a", splines(Ridge())), ("b", Ridge())], passthrough=True), X, Y, 1),
+    "bags of a frame": (BaggingRegressor(curved(Ridge()), 2, random_state=0), FRAME, Y, 2),
+    "stack": (StackingRegressor([("a", curved(Ridge())), ("b", Ridge())]), X, Y, 1),
+    "stack with its rows": (StackingRegressor([("a", curved(Ridge())), ("b", Ridge())], passthrough=True), X, Y, 1),
     "stack with its rows, of classes": (
         StackingClassifier(
-            [("a", splines(LOGISTIC)), ("b", splines(SVC()))],
+            [("a", curved(LOGISTIC)), ("b", curved(SVC()))],
             make_pipeline(StandardScaler(), LOGISTIC),
             passthrough=True,
             cv=2,
@@ -86,14 +86,18 @@ MODELS = {
         2,
     ),
     "stack of two classes": (
-        StackingClassifier([("a", splines(LinearSVC())), ("b", splines(LOGISTIC))], cv=2),
+        StackingClassifier([("a", curved(LinearSVC())), ("b", curved(LOGISTIC))], cv=2),
         WINE,
         KINDS > 0,
         2,
     ),
     "sparse columns beside dense ones": (
         StackingRegressor(
-            [("a", make_pipeline(SplineTransformer(sparse_output=True), Ridge())), ("b", splines(SVR()))], cv=2
+            [
+                ("a", make_pipeline(KBinsDiscretizer(2, strategy="uniform"), Ridge())),
+                ("b", curved(SVR())),
+            ],
+            cv=2,
         ),
         X,
         Y,
@@ -106,29 +110,27 @@ MODELS = {
         1,
     ),
     "at a threshold": (FixedThresholdClassifier(words(LOGISTIC)), TEXTS, MARKS == "+", 1),
-    "target": (TransformedTargetRegressor(splines(Ridge()), func=np.log, inverse_func=np.exp), X, Y, 1),
-    "targets": (MultiOutputRegressor(splines(Ridge())), X, np.c_[Y, -Y], 2),
-    "search": (GridSearchCV(splines(Ridge()), {"ridge__alpha": [1, 2]}), X, Y, 1),
+    "target": (TransformedTargetRegressor(curved(Ridge()), func=np.log, inverse_func=np.exp), X, Y, 1),
+    "targets": (MultiOutputRegressor(curved(Ridge())), X, np.c_[Y, -Y], 2),
+    "search": (GridSearchCV(curved(Ridge()), {"ridge__alpha": [1, 2]}), X, Y, 1),
     "AdaBoost": (
-        AdaBoostRegressor(splines(DecisionTreeRegressor(max_depth=3)), n_estimators=2, random_state=0),
+        AdaBoostRegressor(curved(DecisionTreeRegressor(max_depth=3)), n_estimators=2, random_state=0),
         X,
         Y,
         2,
     ),
     "nested": (
-        make_pipeline(
-            StandardScaler(), VotingRegressor([("a", BaggingRegressor(splines(Ridge()), 2, random_state=0))])
-        ),
+        make_pipeline(StandardScaler(), VotingRegressor([("a", BaggingRegressor(curved(Ridge()), 2, random_state=0))])),
         X,
         Y,
         3,
     ),
-    "bags of classes": (BaggingClassifier(splines(LOGISTIC), 2, random_state=0), WINE, KINDS, 2),
-    "one against the rest": (OneVsRestClassifier(splines(LOGISTIC)), WINE, KINDS, 3),
+    "bags of classes": (BaggingClassifier(curved(LOGISTIC), 2, random_state=0), WINE, KINDS, 2),
+    "one against the rest": (OneVsRestClassifier(curved(LOGISTIC)), WINE, KINDS, 3),
     "columns by name": (OneVsRestClassifier(FIRST), WINES, KINDS, 3),
-    "pairs": (OneVsOneClassifier(splines(LOGISTIC)), WINE, KINDS, 3),
-    "labels": (MultiOutputClassifier(splines(LOGISTIC)), WINE, np.c_[KINDS == 1, KINDS == 0].astype(int), 2),
-    "calibrated": (CalibratedClassifierCV(splines(LOGISTIC), cv=2), WINE, KINDS, 2),
+    "pairs": (OneVsOneClassifier(curved(LOGISTIC)), WINE, KINDS, 3),
+    "labels": (MultiOutputClassifier(curved(LOGISTIC)), WINE, np.c_[KINDS == 1, KINDS == 0].astype(int), 2),
+    "calibrated": (CalibratedClassifierCV(curved(LOGISTIC), cv=2), WINE, KINDS, 2),
     "calibrated, of texts": (CalibratedClassifierCV(words(LOGISTIC), cv=2), TEXTS, MARKS, 2),
     "vote on texts": (
         VotingClassifier([("a", words(LOGISTIC)), ("b", make_pipeline(CountVectorizer(), LOGISTIC))], voting="soft"),
@@ -182,17 +184,17 @@ def test_it_predicts_the_same_and_is_trained_and_comes_back(name, tmp_path):
 
 
 def test_the_estimator_that_was_handed_over_stays_as_it_was():
-    model = BaggingRegressor(splines(Ridge()), 2, random_state=0).fit(X, Y)
+    model = BaggingRegressor(curved(Ridge()), 2, random_state=0).fit(X, Y)
     expected = model.predict(X)
     tuned(model, X, Y, max_iter=2).to_sklearn()
     np.testing.assert_array_equal(model.predict(X), expected)
 
 
 def test_a_frozen_pipeline_is_divided():
-    model = splines(Ridge()).fit(X, Y)
+    model = curved(Ridge()).fit(X, Y)
     start = tuned(FrozenEstimator(model), X, Y, max_iter=0)
     np.testing.assert_allclose(start.predict(X), model.predict(X), rtol=1e-5)
-    assert start.onnx_status_ == {"splinetransformer": "scikit-learn", "ridge": "ONNX"}
+    assert start.onnx_status_ == {"functiontransformer": "scikit-learn", "ridge": "ONNX"}
 
 
 def test_the_columns_of_the_tail_are_those_of_front_():
@@ -208,13 +210,13 @@ def test_the_columns_of_the_tail_are_those_of_front_():
 def test_pipelines_that_see_more_than_the_rows_are_refused_with_a_remedy():
     both = np.c_[Y, -Y]
     with pytest.raises(ConversionError, match=r"regressorchain: .* make_pipeline\(steps, RegressorChain\(...\)\)\."):
-        tuned(RegressorChain(splines(Ridge())), X, both, max_iter=0)
-    model = make_pipeline(SplineTransformer(n_knots=3), RegressorChain(Ridge())).fit(X, both)
+        tuned(RegressorChain(curved(Ridge())), X, both, max_iter=0)
+    model = make_pipeline(FunctionTransformer(np.cbrt), RegressorChain(Ridge())).fit(X, both)
     np.testing.assert_allclose(tuned(model, X, both, max_iter=0).predict(X), model.predict(X), rtol=1e-4)
 
 
 def test_a_frozen_estimator_of_pipelines_is_divided():
-    model = VotingRegressor([("a", splines(Ridge())), ("b", Ridge())]).fit(X, Y)
+    model = VotingRegressor([("a", curved(Ridge())), ("b", Ridge())]).fit(X, Y)
     np.testing.assert_allclose(tuned(FrozenEstimator(model), X, Y, max_iter=0).predict(X), model.predict(X), rtol=1e-5)
 
 
@@ -223,7 +225,7 @@ def test_an_estimator_that_shows_its_pipelines_other_columns_is_refused():
         def predict(self, rows):
             return super().predict(2 * rows)
 
-    model = Doubled([("a", splines(Ridge())), ("b", Ridge())]).fit(X, Y)
+    model = Doubled([("a", curved(Ridge())), ("b", Ridge())]).fit(X, Y)
     with pytest.raises(
         ConversionError, match=r"doubled: Doubled passes other columns than those of X to its inner pipelines"
     ):
@@ -267,13 +269,13 @@ def test_a_step_of_frames_alone_runs_in_front(fitted):
 # -------------------------------------------------------------- in front of them
 
 NESTED = {
-    "union": FeatureUnion([("bins", KBinsDiscretizer(3)), ("curves", SplineTransformer(n_knots=3))]),
+    "union": FeatureUnion([("bins", KBinsDiscretizer(3)), ("curves", FunctionTransformer(np.cbrt))]),
     "union in columns": ColumnTransformer(
         [("both", FeatureUnion([("f", FunctionTransformer(np.cbrt)), ("kept", "passthrough")]), [0, 1])],
         remainder=ColumnTransformer([("inner", KBinsDiscretizer(3), [0, 2])], remainder="passthrough"),
     ),
     "columns in a pipeline in columns": ColumnTransformer(
-        [("a", make_pipeline(ColumnTransformer([("b", SplineTransformer(n_knots=3), [0])]), StandardScaler()), [2, 3])],
+        [("a", make_pipeline(ColumnTransformer([("b", FunctionTransformer(np.cbrt), [0])]), StandardScaler()), [2, 3])],
         remainder="drop",
     ),
 }
@@ -343,9 +345,9 @@ def test_a_pipeline_is_divided_in_front_of_the_first_step_that_is_trained(wanted
 
 
 def test_the_diagram_shows_what_runs_each_step():
-    shown = tuned(splines(Ridge()), X, Y, max_iter=1)._repr_html_()
+    shown = tuned(curved(Ridge()), X, Y, max_iter=1)._repr_html_()
     first, second = shown.index("scikit-learn: Pipeline"), shown.index("ONNX: Pipeline")
-    assert first < shown.index("SplineTransformer", first) < second < shown.index("Ridge", second)
+    assert first < shown.index("FunctionTransformer", first) < second < shown.index("Ridge", second)
     assert "scikit-learn: Pipeline" not in tuned(Ridge(), X, Y, max_iter=1)._repr_html_()
 
 
@@ -371,7 +373,7 @@ def test_a_member_takes_missing_values_that_another_fills_in(kind, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("front", [StandardScaler(), SplineTransformer(n_knots=3)], ids=str)
+@pytest.mark.parametrize("front", [StandardScaler(), FunctionTransformer(np.cbrt)], ids=str)
 def test_a_network_of_several_targets_may_be_the_last_step(front):
     targets = np.column_stack([Y, Y[::-1]]) / 100
     network = MLPRegressor(hidden_layer_sizes=(4,), solver="lbfgs", max_iter=20, random_state=0)

@@ -299,7 +299,8 @@ def _change(front: Pipeline, rows: Features) -> float:
     exact, rounded = exact.astype(np.float64, copy=False), rounded.astype(np.float64, copy=False)
     with np.errstate(invalid="ignore"):
         largest = np.nanmax(np.abs(exact), axis=0, initial=0.0)
-        change = np.nanmax(np.abs(exact - rounded), axis=0, initial=0.0) / np.maximum(largest, 1e-30)
+        least = max(np.finfo(np.float64).eps * largest.max(initial=0.0), 1e-30)  # below are zeros, as of unused splines
+        change = np.nanmax(np.abs(exact - rounded), axis=0, initial=0.0) / np.maximum(largest, least)
     constant = (exact == exact[:1]).all(axis=0) & (rounded == rounded[:1]).all(axis=0)
     return float(np.where(constant, np.minimum(change, _ROUNDING), change).max(initial=0.0))
 

@@ -148,12 +148,13 @@ def allows_nan(source: object) -> bool:
 
 
 def _imputes(step: object) -> bool:
-    """Whether a step is an imputer, a pipeline that contains one, or several side by side."""
+    """Whether a step is an imputer or replaces missing values, a pipeline that contains one, or several side by side."""
     if isinstance(step, (ColumnTransformer, FeatureUnion)):
         return all(_imputes(inner) for inner in _side_by_side(step))
     if isinstance(step, Pipeline):
         return any(_imputes(inner) for _, inner in step.steps)
-    return type(step).__module__.startswith("sklearn.impute")
+    as_zeros = getattr(step, "handle_missing", "") == "zeros"  # SplineTransformer
+    return as_zeros or type(step).__module__.startswith("sklearn.impute")
 
 
 def _side_by_side(step: ColumnTransformer | FeatureUnion) -> list[Any]:

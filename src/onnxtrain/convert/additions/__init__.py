@@ -9,5 +9,6 @@ from onnxtrain.convert.additions import (  # noqa: F401  (imported for the conve
     linear,
     neighbors,
     projections,
+    splines,
     transformations,
 )

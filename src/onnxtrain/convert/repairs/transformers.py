@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from onnx import TensorProto
 from sklearn.decomposition import KernelPCA
+from sklearn.ensemble import RandomTreesEmbedding
 from sklearn.naive_bayes import CategoricalNB
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 
@@ -208,3 +209,13 @@ class _RaisesForUnknown(_InScope):
         self._container.add_node(op_type, inputs, position, *args, **attributes)
         name = self._scope.get_unique_operator_name("UnknownCategory")  # an error of onnxruntime has this name
         self._container.add_node("Gather", [table, position], outputs, name=name, op_version=13)
+
+
+@repair(RandomTreesEmbedding)
+def without_leaves_of_trees(
+    convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
+) -> None:
+    """Refuse the columns of leaves: skl2onnx adds those of each tree to the outputs of the whole model."""
+    raise ConversionError(
+        "RandomTreesEmbedding has one column for each leaf of all trees, which onnxtrain does not write."
+    )
