@@ -148,7 +148,7 @@ def allows_nan(source: object) -> bool:
 
 
 def _imputes(step: object) -> bool:
-    """Whether a step imputes or replaces missing values; a pipeline must contain one, columns side by side all be such."""
+    """Whether a step has no NaN: an imputer, splines of zeros for NaN, a pipeline with one, or several side by side."""
     if isinstance(step, (ColumnTransformer, FeatureUnion)):
         return all(_imputes(inner) for inner in _side_by_side(step))
     if isinstance(step, Pipeline):
