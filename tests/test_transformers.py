@@ -224,6 +224,14 @@ def test_splines_of_which_rounding_leaves_nothing():
     assert set(model.onnx_status_.values()) == {"ONNX"}
 
 
+def test_kernels_of_integer_rows():
+    rows = RNG.randint(-3, 4, (N, 6))
+    pipeline = make_pipeline(Nystroem(n_components=12, random_state=0), LogisticRegression()).fit(rows, KIND)
+    model = OrtGradientClassifier(pipeline, max_iter=1, learning_rate=1e-12).fit(rows, KIND)
+    found = file_of(model).run(None, {"X": rows.astype(np.float32)})[1]
+    np.testing.assert_allclose(found, pipeline.predict_proba(rows), atol=1e-5)
+
+
 def test_kernels_of_sparse_rows_stay_sparse():
     rows = scipy.sparse.csr_matrix(np.maximum(X, 0))
     pipeline = make_pipeline(Nystroem(n_components=12, random_state=0), LogisticRegression()).fit(rows, KIND)

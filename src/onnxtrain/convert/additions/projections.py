@@ -68,5 +68,5 @@ def kernel_of_some_rows(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
         raise ConversionError("Nystroem was fitted on sparse rows, which are compared with each other as such.")
     given = {name: getattr(estimator, name) for name in ("gamma", "coef0", "degree")}
     given = {name: value for name, value in given.items() if value is not None}
-    k = pairwise(op, RowsWith(op, X, rows), estimator.kernel, rows.shape[1], **given)
+    k = pairwise(op, RowsWith(op, X, rows.astype(np.float64)), estimator.kernel, rows.shape[1], **given)
     return op.MatMul(k, estimator.normalization_.T)
