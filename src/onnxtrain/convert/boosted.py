@@ -12,6 +12,7 @@ import onnx_ir as ir
 from sklearn.base import is_classifier
 
 from onnxtrain import graph
+from onnxtrain.convert.boosted_repairs import OPSET, repair_export, with_known_objective
 from onnxtrain.convert.custom import Nodes, addition
 from onnxtrain.convert.learned import library_of
 from onnxtrain.convert.repairs.table import Addition
@@ -50,8 +51,10 @@ def _trees(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
 
 
 def check_exported(estimator: Any) -> None:
-    """Raise a ConversionError for categories and labels that the exporter of the library cannot write."""
+    """Raise a ConversionError for categories, labels and objectives that the exporter of the library cannot write."""
     library, name = library_of(type(estimator)), type(estimator).__name__
+    if getattr(estimator, "objective", None) == "binary:hinge":
+        raise ConversionError(f"{name}(objective='binary:hinge') has no probabilities. Fit with 'binary:logistic'.")
     if library == "catboost" and is_classifier(estimator) and np.asarray(estimator.classes_).dtype.kind == "b":
         raise ConversionError("CatBoost cannot export boolean classes. Fit with y.astype(int).")
     categories = {
@@ -69,7 +72,11 @@ def check_exported(estimator: Any) -> None:
 
 
 def exported(estimator: Any, n_columns: int) -> onnx.ModelProto:
-    """Return the file that the exporter of its library writes for an estimator of boosted trees."""
+    """Return the file of an estimator of boosted trees, from the exporter of its library, with its parameters."""
+    return repair_export(_by_library(estimator, n_columns), estimator)
+
+
+def _by_library(estimator: Any, n_columns: int) -> onnx.ModelProto:
     library = library_of(type(estimator))
     if library == "catboost":
         from catboost.utils import convert_to_onnx_object
@@ -84,10 +91,11 @@ def exported(estimator: Any, n_columns: int) -> onnx.ModelProto:
         if options and estimator.classes_.dtype.kind == "b":  # the exporter would write strings
             estimator = copy.copy(estimator)
             estimator._classes = estimator.classes_.astype(int)
-        return onnxmltools.convert_lightgbm(estimator, initial_types=types, target_opset=_OPSET, **options)
+        estimator = with_known_objective(estimator)
+        return onnxmltools.convert_lightgbm(estimator, initial_types=types, target_opset=OPSET, **options)
     unnamed = copy.deepcopy(estimator)  # the exporter only supports columns of floats by position
     unnamed.get_booster().feature_names = unnamed.get_booster().feature_types = None
-    return onnxmltools.convert_xgboost(unnamed, initial_types=types, target_opset=_OPSET)
+    return onnxmltools.convert_xgboost(unnamed, initial_types=types, target_opset=OPSET)
 
 
 def lost_outputs(onx: onnx.ModelProto) -> str:
@@ -126,6 +134,3 @@ def _largest_class(node: onnx.NodeProto) -> int:
 
 #: Attributes of tree ensembles: the number of outputs, and the output to which each leaf adds.
 _OF_OUTPUTS = ("n_targets", "target_ids")
-
-#: The newest opset of the exporters.
-_OPSET = 15

@@ -183,10 +183,7 @@ _EXPORTED = {
         "boosting_type='gbdt', linear_tree=False, zero_as_missing=False, reg_sqrt=False, sigmoid=1 and the objective "
         "'regression', 'binary' or 'multiclass'"
     ),
-    "xgboost": (
-        "booster='gbtree', missing=nan, num_parallel_tree=1 and the default objective, and XGBClassifier or "
-        "XGBRegressor instead of XGBRFClassifier or XGBRanker"
-    ),
+    "xgboost": ("booster='gbtree', missing=nan and the default objective, and XGBRegressor instead of XGBRanker"),
     "catboost": "grow_policy='SymmetricTree' and loss_function='RMSE', 'Logloss' or 'MultiClass'",
 }
 
