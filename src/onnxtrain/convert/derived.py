@@ -277,6 +277,7 @@ def keep_in_range(model: ir.Model, known: Sequence[Learned]) -> None:
 
 
 def _same(array: np.ndarray, value: np.ndarray) -> bool:
-    value = value.astype(array.dtype)  # values below 1e-45 are 0 in float32
+    with np.errstate(over="ignore"):
+        value = value.astype(array.dtype)  # in float32, values below 1e-45 are 0, and those above 3e38 infinite
     transposed = value.ndim == 2 and array.shape == value.T.shape and _same_elements(array, value.T)
     return transposed or _same_elements(array, value)
