@@ -6,6 +6,7 @@ import numpy as np
 import onnx.parser
 import pandas as pd
 import pytest
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -61,8 +62,20 @@ def of_probabilities(op, y_true, y_pred):
     return -(y_true * np.log(p) + (1.0 - y_true) * np.log(1.0 - p))
 
 
+def brier(op, y_true, y_pred):
+    return (y_true - y_pred) ** 2
+
+
 def of_scores(op, y_true, y_pred):
     return of_probabilities(op, y_true, op.Sigmoid(y_pred))
+
+
+def smoothed(op, y_true, y_pred):
+    return of_scores(op, 0.8 * y_true + 0.1, y_pred)
+
+
+def squared_margin(op, y_true, y_pred):
+    return (1.0 - (2.0 * y_true - 1.0) * y_pred) ** 2
 
 
 async def asynchronous(info):
@@ -185,7 +198,15 @@ def test_a_mistake_is_an_error_with_a_remedy(call, error, message):
     [
         (
             lambda: C(loss=of_probabilities, max_iter=1).fit(TWO, PAIR),
-            "Compute the probability first, and keep it from 0",
+            "it changes only for values from 0 to 1.*Compute the probability first, and keep it from 0",
+        ),
+        (
+            lambda: C(loss=brier, max_iter=1).fit(TWO, PAIR),
+            "it is lowest near 0 for the first class and near 1 for the second.*Compute the probability first",
+        ),
+        (
+            lambda: C(loss=hinge, max_iter=1).fit(TWO, PAIR).predict_proba(TWO),
+            "The loss 'hinge' defines no probabilities: .* Wrap the estimator in CalibratedClassifierCV",
         ),
         (lambda: C(SCALED[-1], max_iter=1).fit(IRIS, SPECIES), "50 of 150 rows right before training.*whole pipeline"),
         (
@@ -240,8 +261,11 @@ def test_batches_of_all_rows_are_meant():
 
 
 def test_what_is_meant_is_neither():
-    for own in (hinge, ramp, of_scores):  # filterwarnings = error
+    for own in (hinge, ramp, of_scores, squared_margin):  # filterwarnings = error
         C(loss=own, max_iter=1).fit(TWO, PAIR)
+    for own in (of_scores, smoothed):
+        C(loss=own, max_iter=1).fit(TWO, PAIR).predict_proba(TWO)
+    CalibratedClassifierCV(C(loss=hinge, max_iter=1)).fit(TWO, PAIR).predict_proba(TWO)  # as the message says
     C(MLPClassifier((4,), tol=1, random_state=0).fit(IRIS, SPECIES), max_iter=1).fit(IRIS, SPECIES)  # hardly trained
     C(KNOWN, max_iter=1).fit(TWO, PAIR + 1)
     # each row is a group of many, as in a table of counts
