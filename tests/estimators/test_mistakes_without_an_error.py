@@ -35,6 +35,7 @@ IRIS, SPECIES = load_iris(return_X_y=True)
 TWO, PAIR = IRIS[50:], SPECIES[50:] - 1
 KNOWN = LogisticRegression(max_iter=1000).fit(IRIS, SPECIES)
 SCALED = make_pipeline(StandardScaler(), LogisticRegression()).fit(IRIS, SPECIES)
+Z = StandardScaler().fit_transform(X)
 LATER = np.arange(442) % 4 == 0
 
 FRAME = pd.DataFrame(X).add_prefix("x")
@@ -44,6 +45,9 @@ OF_TWO = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
     kept = Mul(x, mask) scores = MatMul(kept, W) }""")
 
 CELLS = pd.DataFrame({"x": IRIS.tolist(), "mask": 1.0})
+
+#: A fit from random weights.
+NEW = dict(init="random", max_iter=30, random_state=0)
 
 OF_TOKENS = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
     g (float[n, t, 2] x) => (float[n, t, 3] scores) <float[2, 3] W = {0, 0, 0, 0, 0, 0}> { scores = MatMul(x, W) }""")
@@ -229,6 +233,10 @@ def test_a_mistake_is_an_error_with_a_remedy(call, error, message):
             lambda: R(max_iter=1).fit(FRAME, FRAME.assign(y=y)),
             "y has all columns of X, so the model predicts them from themselves. Pass the column of the targets as y",
         ),
+        (
+            lambda: R(learning_rate=lambda t: 0.9**t, batch_size=8, **NEW).fit(X, y),
+            "fell from 1 to .* If the function takes the epoch, divide the step by the steps of an epoch",
+        ),
         (lambda: R(solver=Proximal(SGD()), max_iter=1).fit(X, y), "has no effect without a penalty of l1"),
         (lambda: C(KNOWN, max_iter=1).fit(IRIS, (SPECIES == 0) * 1), "y lacks 2, which it knows. Pass rows and labels"),
         (
@@ -277,6 +285,9 @@ def test_what_is_meant_is_neither():
     C(OF_TOKENS, max_iter=1).fit(np.ones((20, 4, 2)), np.tile([0.0, 1.0, 2.0, -100], (20, 1)))  # as the message says
     R(solver=Proximal(SGD()), l1=0.1, max_iter=1).fit(X, y)
     R(learning_rate=lambda step: 0.1, max_iter=1).fit(X, y)
+    bounded = R(learning_rate=lambda step: max(0.1 * 0.9**step, 1e-4), batch_size=32, tol=1e-2, **NEW)  # as it says
+    bounded.fit(Z, (y - y.mean()) / y.std())
+    assert bounded.n_iter_ < 30
     OneVsRestClassifier(C(max_iter=1)).fit(IRIS, SPECIES)
     tuned = type("Tuned", (R,), {})()
     tuned.lr = 0.1  # a subclass may have attributes of its own
