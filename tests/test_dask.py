@@ -280,6 +280,23 @@ def test_frames_keep_their_names_and_types_of_columns(client):
     assert there.score(ddf, ddy) == pytest.approx(here.score(frame, target))
 
 
+def test_names_of_columns_are_those_of_the_last_fit(client):
+    rows = dd.from_pandas(pd.DataFrame(X, columns=list("abcde")), npartitions=2)
+    model = on_dask.OrtGradientClassifier(client=client, max_iter=1).fit(rows, dd.from_pandas(pd.Series(CLASSES), 2))
+    assert model.feature_names_in_.tolist() == list("abcde")
+    dX, dy = on_workers(X, CLASSES)
+    assert not hasattr(model.fit(dX, dy), "feature_names_in_")
+    assert not hasattr(model.to_local(), "feature_names_in_")
+
+
+def test_a_column_that_is_the_label_is_warned_of(client):
+    rows = dd.from_pandas(pd.DataFrame(X, columns=list("abcde")).assign(kind=CLASSES), npartitions=2)
+    model = on_dask.OrtGradientClassifier(client=client, max_iter=1)
+    with pytest.warns(UserWarning, match=r"The column 'kind' of X has the values of y.* X.drop\(columns='kind'\)"):
+        model.fit(rows, rows["kind"])
+    model.fit(rows.drop(columns="kind"), rows["kind"])  # filterwarnings = error
+
+
 def test_the_frozen_front_is_computed_once_by_the_workers(client):
     model = make_pipeline(StandardScaler(), MLPRegressor(hidden_layer_sizes=(300, 300), **SHORT))
     model.fit(X, Y[:, 0])

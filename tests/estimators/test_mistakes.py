@@ -741,7 +741,7 @@ CALLS = [
     (
         lambda _: R(weights_to_train={"coef": 1}).fit(X, y),
         ParameterError,
-        "got {'coef': 1}. trainable_weights(model) lists the names",
+        "got {'coef': 1}. For example, pass [w.name for w in trainable_weights(model)]; for the last layer, ",
     ),
     (
         lambda _: R(weights_to_train=LoRA).fit(X, y),
@@ -1580,7 +1580,7 @@ FURTHER_CALLS = [
     (
         lambda _: R(loss=make_scorer(mean_absolute_error)).fit(X, y),
         LossError,
-        "got make_scorer(mean_absolute_error, response_method='predict') of sklearn. Write it as a function of the graph",
+        "got mean_absolute_error of sklearn. Pass loss='absolute_error'.",
     ),
     (lambda _: onnxtrain.loss(3)(len), ParameterError, "The name of a loss must be a string, got 3."),
     (
@@ -2925,12 +2925,12 @@ FOURTH_HOUR = [
     (
         lambda _: C().partial_fit(IRIS, SPECIES, np.linspace(0.5, 1.5, 150)),
         DataError,
-        "classes has one entry per row, 150, like sample weights, but not all labels of y. Pass weights by name: partial_f",
+        "classes has one entry per row, 150, like sample weights, but is not y. Pass weights by name: partial_fit(X, y, sam",
     ),
     (
         lambda _: C().partial_fit(IRIS, SPECIES, np.ones(150)),
         DataError,
-        "classes has one entry per row, 150, like sample weights, but not all labels of y. Pass weights by name: partial_f",
+        "classes has one entry per row, 150, like sample weights, but is not y. Pass weights by name: partial_fit(X, y, sam",
     ),
     (
         lambda r: r.get_trained_onnx(path=io.BytesIO()),
@@ -3273,7 +3273,11 @@ FIFTH_HOUR = [
         "Did you mean 'weights_to_train__rank'?",
     ),
     (lambda _: C(GOOD).set_params(model__C=2), ParameterError, "Did you mean 'estimator__C'?"),
-    (lambda _: R(loss="quantile", loss_params={"q": [0.1]}).fit(X, y), LossError, "got [0.1]. Pass one number."),
+    (
+        lambda _: R(loss="quantile", loss_params={"q": [0.1]}).fit(X, y),
+        LossError,
+        "got [0.1]. Pass one number, and fit",
+    ),
     (
         lambda _: C(class_weight={0: "balanced"}).fit(IRIS, SPECIES),
         ParameterError,
@@ -4615,7 +4619,7 @@ def test_what_is_meant_is_not_warned_of():
     own(lambda op, y, p: op.Max(y - p, 0.0) - 1.0).fit(X, y)
     own(lambda op, y, p: op.Exp(p * 1e-3) - y * p * 1e-3).fit(X, y)  # of counts
     own(lambda op, y, p: y - p).set_params(l2=1.0).fit(X, y)  # the penalty bounds it
-    C(loss=lambda op, y, p: (y - p) ** 2, max_iter=1).fit(IRIS[:100], SPECIES[:100])
+    C(loss=lambda op, y, p: (2 * y - 1 - p) ** 2, max_iter=1).fit(IRIS[:100], SPECIES[:100])
     C(SCALED, max_iter=1).fit(IRIS[:60] * 3, SPECIES[:60])
     C(max_iter=1).fit(X[:90], np.arange(90) % 30)  # few rows of many classes
     later = np.argsort(y)[221:]

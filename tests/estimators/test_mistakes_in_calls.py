@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from contextlib import nullcontext
+from pathlib import Path
 
 import numpy as np
 import onnx.parser
@@ -12,13 +13,14 @@ import pytest
 from skl2onnx import to_onnx
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.compose import make_column_transformer
+from sklearn.compose import TransformedTargetRegressor, make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.ensemble import BaggingClassifier, StackingClassifier, VotingClassifier, VotingRegressor
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
+from sklearn.metrics import get_scorer
 from sklearn.model_selection import (
     FixedThresholdClassifier,
     GridSearchCV,
@@ -31,10 +33,21 @@ from sklearn.model_selection import (
     train_test_split,
 )
 from sklearn.multioutput import MultiOutputRegressor
+from sklearn.neural_network import MLPRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import LabelEncoder, OneHotEncoder, StandardScaler
 
-from onnxtrain import LoRA, add_loss_output, average_states, gradient_rule, load, with_new_head
+from onnxtrain import (
+    LoRA,
+    add_loss_output,
+    average_states,
+    gradient_rule,
+    load,
+    plot_graph,
+    save,
+    trainable_weights,
+    with_new_head,
+)
 from onnxtrain import OrtGradientClassifier as C
 from onnxtrain import OrtGradientRegressor as R
 from onnxtrain.errors import (
@@ -45,11 +58,15 @@ from onnxtrain.errors import (
     LossError,
     ModelError,
     ParameterError,
+    WeightError,
 )
+from onnxtrain.rows import from_files
 
 X, y = load_diabetes(return_X_y=True)
 IRIS, SPECIES = load_iris(return_X_y=True)
 PAIRS = IRIS[50:], SPECIES[50:] - 1
+NAMES = np.array(["setosa", "versicolor", "virginica"])[SPECIES]
+MLP = MLPRegressor(hidden_layer_sizes=(2,), tol=1e6, random_state=0)
 ONE_BY_ONE = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]> g (float[n, 10] X) => (float[n, 1, 1] Y)
     <float[10, 1] W = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1}, int64[1] one = {1}> { z = MatMul(X, W) Y = Unsqueeze(z, one) }""")
 LINE = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
@@ -286,6 +303,65 @@ def of_ones(op, y_true, y_pred):
         (lambda: R(device="GPU").fit(X, y), DeviceError, "Did you mean 'gpu'?"),
         (lambda: R(device="auto:0").fit(X, y), DeviceError, "Did you mean 'auto'?"),
         (lambda: R(max_iter=1).fit(X, y).embed(X, "?"), ModelError, "The model has no result '?'. Known: "),
+        (
+            lambda: C().partial_fit(IRIS, SPECIES > 0, np.arange(150) % 2),
+            DataError,
+            "classes has one entry per row, 150",
+        ),
+        (
+            lambda: C().partial_fit(IRIS, pd.Series(SPECIES), np.ones(150)),
+            DataError,
+            "Pass weights by name: partial_fit",
+        ),
+        (
+            lambda: C(max_iter=1).fit(IRIS, SPECIES).losses(IRIS, NAMES),
+            DataError,
+            "y has labels such as 'setosa', but the classes of the model are [0, 1, 2]. Pass labels as in fit; numpy.uni",
+        ),
+        (lambda: C(max_iter=1).fit(IRIS, SPECIES).losses(IRIS[:90], NAMES[:90]), DataError, "Pass labels as in fit."),
+        (lambda: C().fit(NAMES, IRIS), DataError, "as if they were swapped. Call fit(X, y)."),
+        (
+            lambda: C().fit(from_files([0, 1], lambda i: (NAMES[i::2], IRIS[i::2]))),
+            DataError,
+            "as if they were swapped. Let read(0) return (X, y).",
+        ),
+        (
+            lambda: C(loss=lambda op, t, p: np.eye(3)[t] - p).fit(IRIS, SPECIES),
+            LossError,
+            "an indicator matrix of K classes numpy.arange(K) == y_true.",
+        ),
+        (
+            lambda: R(loss="quantile", loss_params={"q": np.array([0.1, 0.9])}).fit(X, y),
+            LossError,
+            "Pass one number, and fit an estimator for each.",
+        ),
+        (lambda: R(loss=get_scorer("neg_mean_absolute_error")).fit(X, y), LossError, "Pass loss='absolute_error'."),
+        (
+            lambda: R(max_iter=1).fit(X, y).get_trained_onnx(Path("tuned.onnx")),
+            ArgumentTypeError,
+            "Path. Pass a file as path=...",
+        ),
+        (
+            lambda: save(TransformedTargetRegressor(R(max_iter=1), transformer=StandardScaler()).fit(X, y), "a.onnx"),
+            ExportError,
+            "Pass the one inside, model.regressor_, or save all of it with joblib.dump.",
+        ),
+        (
+            lambda: R(weights_to_train=trainable_weights(LINE)[0]).fit(X, y),
+            ParameterError,
+            "For example, pass [w.name for w in trainable_weights(model)]; for the last layer, weights_to_train='head'.",
+        ),
+        (
+            lambda: R(make_pipeline(StandardScaler(), MLP), weights_to_train="coefs_[1]").fit(X, y),
+            WeightError,
+            "The pattern '*coefs_[1]*' matches 1. Known: mlpregressor, ",
+        ),
+        (lambda: plot_graph(LINE, X), ParameterError, "got ndarray. The graph has no rows: plot_graph(model)."),
+        (
+            lambda: R(max_iter=1).fit(X, y).gradient(X, wrt=["age", "bmi"]),
+            DataError,
+            "wrt must be the name of an input, got list. Call gradient(X, wrt='age'), once for each.",
+        ),
     ],
 )
 def test_a_mistake_is_an_error_with_a_remedy(call, error, message):

@@ -213,13 +213,29 @@ def test_lists_of_polars_become_columns_or_an_array():
     assert line().fit(eval(code, {"X": X, "polars": pl, "numpy": np}), RENT).n_features_in_ == 4
 
 
-def test_decimals_of_polars_are_no_strings():
-    X = pl.DataFrame({"area": RENT, "price": [Decimal("1.50")] * 20})
-    with pytest.raises(
-        ConversionError, match=re.escape("numbers of type Decimal in 'price'. Pass X.cast({'price': float})")
-    ):
+OF_POLARS = pl.DataFrame({"area": RENT, "price": [Decimal("1.50")] * 20})
+OF_ARROW = pd.DataFrame({"area": RENT, "price": [Decimal("1.50")] * 20}).astype(
+    {"price": pd.ArrowDtype(pa.decimal128(10, 2))}
+)
+
+
+@pytest.mark.parametrize(
+    "X, code",
+    [(OF_POLARS, "X.cast({'price': float})"), (OF_ARROW, "X.astype({'price': float})")],
+    ids=["polars", "Arrow"],
+)
+def test_decimals_are_no_strings(X, code):
+    with pytest.raises(ConversionError, match=re.escape(f"numbers of type Decimal in 'price'. Pass {code}")):
         OrtGradientRegressor(LinearRegression()).fit(X, RENT)
-    OrtGradientRegressor(LinearRegression(), max_iter=1).fit(X.cast({"price": float}), RENT)
+    OrtGradientRegressor(LinearRegression(), max_iter=1).fit(eval(code, {"X": X}), RENT)
+
+
+def test_integers_of_128_bits_are_cast_as_the_message_says():
+    X = pl.DataFrame({"area": RENT, "sum": np.arange(20) % 7}).cast({"sum": pl.Int128})
+    tuned = OrtGradientRegressor(LinearRegression(), max_iter=1).fit(X.cast({"sum": float}), RENT)
+    for call in (tuned.predict, lambda X: line().fit(X, RENT)):
+        with pytest.raises(ArgumentTypeError, match=re.escape("Pass X.cast({'sum': float}).")):
+            call(X)
 
 
 def test_a_dataset_of_a_closed_file(tmp_path):
@@ -332,6 +348,15 @@ def test_an_unknown_category_is_named(call):
         call()
     assert "OrdinalEncoder(handle_unknown='use_encoded_value', unknown_value=-1)" in str(e.value)
     assert "Gather" not in str(e.value)
+
+
+@pytest.mark.parametrize("encoder", [OneHotEncoder(), OrdinalEncoder()])
+def test_an_unknown_category_of_numbers_in_a_training_step(encoder):
+    known = pd.DataFrame({"area": RENT, "zip": np.arange(20) % 3})
+    columns = make_column_transformer((encoder, ["zip"]), remainder=StandardScaler())
+    tuned = OrtGradientRegressor(make_pipeline(columns, Ridge()), max_iter=1).fit(known, RENT % 7)
+    with pytest.raises(DataError, match="X has a category that the encoder was not fitted on. O.* takes any.$"):
+        tuned.partial_fit(known.assign(zip=9), RENT % 7)
 
 
 @pytest.mark.parametrize(

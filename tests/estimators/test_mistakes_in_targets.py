@@ -158,15 +158,17 @@ def test_labels_of_a_validation_set_that_y_lacks_are_left_out_as_the_message_say
     assert classes().fit(train, y_train, X_val=(X + 1)[known], y_val=y_val[known]).n_iter_ == 1
 
 
-def test_shares_of_classes_are_learned_by_their_cross_entropy_as_the_message_says():
-    shares = np.random.default_rng(1).dirichlet(np.ones(3), len(ROWS))
+@pytest.mark.parametrize("given", [slice(None), 1, [1]], ids=["of each class", "of the second", "in a column"])
+def test_shares_of_classes_are_learned_by_their_cross_entropy_as_the_message_says(given):
+    n = 3 if given == slice(None) else 2
+    shares = np.random.default_rng(1).dirichlet(np.ones(n), len(ROWS))
     model = OrtGradientClassifier(LogisticRegression(), init="random", solver="lbfgs", dtype="float64", tol=1e-6)
     with pytest.raises(DataError, match=r"To learn the shares, pass each row with each class") as e:
-        model.fit(ROWS, shares)
+        model.fit(ROWS, shares[:, given])
     arguments = re.search(r"with each class: (X=.*)\.$", str(e.value)).group(1)
-    eval(f"model.fit({arguments})", {"numpy": np, "X": ROWS, "y": shares, "model": model})
+    eval(f"model.fit({arguments})", {"numpy": np, "X": ROWS, "y": shares[:, given], "model": model})
     best = LogisticRegression(C=1e9, tol=1e-8, max_iter=1000)
-    best.fit(np.repeat(ROWS, 3, axis=0), np.tile([0, 1, 2], len(ROWS)), shares.ravel())
+    best.fit(np.repeat(ROWS, n, axis=0), np.tile(range(n), len(ROWS)), shares.ravel())
     np.testing.assert_allclose(model.predict_proba(ROWS), best.predict_proba(ROWS), atol=1e-4)
     np.testing.assert_allclose(model.predict_proba(ROWS).mean(axis=0), shares.mean(axis=0), atol=1e-4)
 

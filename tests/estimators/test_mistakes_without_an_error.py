@@ -6,6 +6,7 @@ import numpy as np
 import onnx.parser
 import pandas as pd
 import pytest
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression, Ridge
@@ -34,6 +35,7 @@ IRIS, SPECIES = load_iris(return_X_y=True)
 TWO, PAIR = IRIS[50:], SPECIES[50:] - 1
 KNOWN = LogisticRegression(max_iter=1000).fit(IRIS, SPECIES)
 SCALED = make_pipeline(StandardScaler(), LogisticRegression()).fit(IRIS, SPECIES)
+Z = StandardScaler().fit_transform(X)
 LATER = np.arange(442) % 4 == 0
 
 FRAME = pd.DataFrame(X).add_prefix("x")
@@ -43,6 +45,9 @@ OF_TWO = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
     kept = Mul(x, mask) scores = MatMul(kept, W) }""")
 
 CELLS = pd.DataFrame({"x": IRIS.tolist(), "mask": 1.0})
+
+#: A fit from random weights.
+NEW = dict(init="random", max_iter=30, random_state=0)
 
 OF_TOKENS = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
     g (float[n, t, 2] x) => (float[n, t, 3] scores) <float[2, 3] W = {0, 0, 0, 0, 0, 0}> { scores = MatMul(x, W) }""")
@@ -61,8 +66,20 @@ def of_probabilities(op, y_true, y_pred):
     return -(y_true * np.log(p) + (1.0 - y_true) * np.log(1.0 - p))
 
 
+def brier(op, y_true, y_pred):
+    return (y_true - y_pred) ** 2
+
+
 def of_scores(op, y_true, y_pred):
     return of_probabilities(op, y_true, op.Sigmoid(y_pred))
+
+
+def smoothed(op, y_true, y_pred):
+    return of_scores(op, 0.8 * y_true + 0.1, y_pred)
+
+
+def squared_margin(op, y_true, y_pred):
+    return (1.0 - (2.0 * y_true - 1.0) * y_pred) ** 2
 
 
 async def asynchronous(info):
@@ -185,7 +202,15 @@ def test_a_mistake_is_an_error_with_a_remedy(call, error, message):
     [
         (
             lambda: C(loss=of_probabilities, max_iter=1).fit(TWO, PAIR),
-            "Compute the probability first, and keep it from 0",
+            "it changes only for values from 0 to 1.*Compute the probability first, and keep it from 0",
+        ),
+        (
+            lambda: C(loss=brier, max_iter=1).fit(TWO, PAIR),
+            "it is lowest near 0 for the first class and near 1 for the second.*Compute the probability first",
+        ),
+        (
+            lambda: C(loss=hinge, max_iter=1).fit(TWO, PAIR).predict_proba(TWO),
+            "The loss 'hinge' defines no probabilities: .* Wrap the estimator in CalibratedClassifierCV",
         ),
         (lambda: C(SCALED[-1], max_iter=1).fit(IRIS, SPECIES), "50 of 150 rows right before training.*whole pipeline"),
         (
@@ -207,6 +232,10 @@ def test_a_mistake_is_an_error_with_a_remedy(call, error, message):
         (
             lambda: R(max_iter=1).fit(FRAME, FRAME.assign(y=y)),
             "y has all columns of X, so the model predicts them from themselves. Pass the column of the targets as y",
+        ),
+        (
+            lambda: R(learning_rate=lambda t: 0.9**t, batch_size=8, **NEW).fit(X, y),
+            "fell from 1 to .* If the function takes the epoch, divide the step by the steps of an epoch",
         ),
         (lambda: R(solver=Proximal(SGD()), max_iter=1).fit(X, y), "has no effect without a penalty of l1"),
         (lambda: C(KNOWN, max_iter=1).fit(IRIS, (SPECIES == 0) * 1), "y lacks 2, which it knows. Pass rows and labels"),
@@ -240,8 +269,11 @@ def test_batches_of_all_rows_are_meant():
 
 
 def test_what_is_meant_is_neither():
-    for own in (hinge, ramp, of_scores):  # filterwarnings = error
+    for own in (hinge, ramp, of_scores, squared_margin):  # filterwarnings = error
         C(loss=own, max_iter=1).fit(TWO, PAIR)
+    for own in (of_scores, smoothed):
+        C(loss=own, max_iter=1).fit(TWO, PAIR).predict_proba(TWO)
+    CalibratedClassifierCV(C(loss=hinge, max_iter=1)).fit(TWO, PAIR).predict_proba(TWO)  # as the message says
     C(MLPClassifier((4,), tol=1, random_state=0).fit(IRIS, SPECIES), max_iter=1).fit(IRIS, SPECIES)  # hardly trained
     C(KNOWN, max_iter=1).fit(TWO, PAIR + 1)
     # each row is a group of many, as in a table of counts
@@ -253,6 +285,9 @@ def test_what_is_meant_is_neither():
     C(OF_TOKENS, max_iter=1).fit(np.ones((20, 4, 2)), np.tile([0.0, 1.0, 2.0, -100], (20, 1)))  # as the message says
     R(solver=Proximal(SGD()), l1=0.1, max_iter=1).fit(X, y)
     R(learning_rate=lambda step: 0.1, max_iter=1).fit(X, y)
+    bounded = R(learning_rate=lambda step: max(0.1 * 0.9**step, 1e-4), batch_size=32, tol=1e-2, **NEW)  # as it says
+    bounded.fit(Z, (y - y.mean()) / y.std())
+    assert bounded.n_iter_ < 30
     OneVsRestClassifier(C(max_iter=1)).fit(IRIS, SPECIES)
     tuned = type("Tuned", (R,), {})()
     tuned.lr = 0.1  # a subclass may have attributes of its own

@@ -44,12 +44,12 @@ def code_of_mixed(name: Any) -> str:
 
 
 def number_columns(X: Any) -> list[Any]:
-    """Return the names of the columns of dtype object whose known values are all ints, floats or decimals."""
+    """Return the names of the columns of objects or decimals whose known values are all ints, floats or decimals."""
     return [name for name, column in X.items() if _holds_numbers(column)] if by_column(X) else []
 
 
 def _holds_numbers(column: Any) -> bool:
-    known = column[column.notna()] if column.dtype == object else ()
+    known = column[column.notna()] if column.dtype == object or isinstance(_first(column), Decimal) else ()
     numbers = (isinstance(value, (Real, Decimal)) and not isinstance(value, bool) for value in known)
     return len(known) > 0 and all(numbers)
 

@@ -155,7 +155,7 @@ class OnDask(OrtGradientEstimator):
         sample = Sample.of(workers, parts, classifies=local._classifies)
         known = local._trained if local.__sklearn_is_fitted__() else None
         self._row = take(sample.X, np.arange(1))
-        rows, model, state = start(local, sample.X, sample.y, sample.sample_weight, known)
+        rows, model, state = start(local, sample.X, sample.named(given[1]), sample.sample_weight, known)
         warn_of_loss_of_batch(local, model, rows, known)
         n_rows = sum(sample.counts.values()) or len(sample.y)
         model = with_front(model, data_of(local, model, rows), self.max_iter, n_rows)
@@ -197,8 +197,13 @@ class OnDask(OrtGradientEstimator):
 
 
 def take_learned(to: OrtGradientEstimator, of: OrtGradientEstimator) -> None:
-    """Copy the attributes of an estimator that are not parameters to another estimator."""
+    """Copy the attributes of an estimator that are not parameters to another estimator.
+
+    Learned attributes that only the other one has are removed, such as the names of columns of an earlier fit.
+    """
     parameters = of._get_param_names()
+    for name in [name for name in vars(to) if name.endswith("_") and name not in vars(of)]:
+        delattr(to, name)
     for name, value in vars(of).items():
         if name not in parameters and name != "_row":
             setattr(to, name, value)

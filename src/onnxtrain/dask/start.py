@@ -92,6 +92,14 @@ class Sample:
         X, y, weights = zip(*samples, strict=True)
         return cls(_below(X), np.concatenate(y), None if weights[0] is None else np.concatenate(weights), counts)
 
+    def named(self, y: Any) -> Any:
+        """Return the targets with the name of a Dask series, by which a column of X that tells y is found."""
+        if not (hasattr(self.X, "iloc") and hasattr(y, "to_frame")):
+            return self.y
+        import pandas as pd
+
+        return pd.Series(self.y, name=y.name)
+
 
 def _below(X: Sequence[Any]) -> Any:
     """Return concatenated rows; frames stay frames, to keep the names and types of columns."""

@@ -12,7 +12,7 @@ from typing import Any, TypeGuard
 import numpy as np
 import scipy.sparse
 
-from onnxtrain.errors import DataError, ParameterError, unquoted, warn
+from onnxtrain.errors import ArgumentTypeError, DataError, ParameterError, unquoted, warn
 from onnxtrain.registry import did_you_mean
 
 #: The number of elements of a memory map that are examined at a time.
@@ -66,6 +66,16 @@ def is_polars(X: object) -> TypeGuard[Any]:
     return hasattr(X, "columns") and hasattr(X, "get_column")
 
 
+def column_of(X: Any, name: str) -> np.ndarray:
+    """Return a column of a polars frame as an array."""
+    try:
+        return X.get_column(name).to_numpy()
+    except Exception as e:  # of polars, as for integers of 128 bits
+        raise ArgumentTypeError(
+            f"X[{name!r}] has a type that numpy lacks: {e}. Pass X.cast({{{name!r}: float}})."
+        ) from e
+
+
 def as_pandas(X: Any) -> Any:
     """Return a polars frame as a pandas frame, which is then read by column name; return anything else unchanged.
 
@@ -75,7 +85,7 @@ def as_pandas(X: Any) -> Any:
         return X
     import pandas as pd
 
-    columns = {name: X.get_column(name).to_numpy() for name in X.columns}
+    columns = {name: column_of(X, name) for name in X.columns}
     # structs have their fields on an axis, and dates a type that a Series has itself
     columns = {name: X.get_column(name).to_list() if v.ndim > 1 else v for name, v in columns.items()}
     objects = {name for name, v in columns.items() if isinstance(v, list) or v.dtype == object}

@@ -461,6 +461,7 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
         model = self._model
         decoder = self._targets.decoder(model)
         output = model.scores if decoder.takes_scores else model.source.model.output
+        deferred.unsuitable_losses.warn_of_no_probabilities(model)
 
         def read(found: np.ndarray) -> np.ndarray:
             return model.layout.by_class(decoder.probabilities(model.layout.table(found)), found.shape)

@@ -116,6 +116,10 @@ def _check_class_weight(wanted: Any) -> None:
                 )
 
 
+#: How to name weights.
+_NAMES = "For example, pass [w.name for w in trainable_weights(model)]; for the last layer, weights_to_train='head'."
+
+
 def _check_words(wanted: Any) -> None:
     """Check that a list of weights consists of strings."""
     if isinstance(wanted, type) and issubclass(wanted, LoRA):
@@ -123,7 +127,7 @@ def _check_words(wanted: Any) -> None:
     if isinstance(wanted, Mapping) or not isinstance(wanted, Iterable):
         raise ParameterError(
             f"weights_to_train must be a weight name, a pattern, a list of these, 'all', 'head' or LoRA(...), got "
-            f"{wanted!r:.80}. trainable_weights(model) lists the names."
+            f"{wanted!r:.80}. {_NAMES}"
         )
     if isinstance(wanted, Iterator):
         raise ParameterError(
@@ -136,10 +140,7 @@ def _check_words(wanted: Any) -> None:
                 "weights= names the weights that get factors, its besides= those that are also trained."
             )
         if not isinstance(word, str):
-            raise ParameterError(
-                f"weights_to_train must contain names, patterns or steps, got {word!r:.80}. For example, pass "
-                "[w.name for w in trainable_weights(model)]; for the last layer, weights_to_train='head'."
-            )
+            raise ParameterError(f"weights_to_train must contain names, patterns or steps, got {word!r:.80}. {_NAMES}")
 
 
 def _check_lora(lora: LoRA, estimator: OrtGradientEstimator) -> None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         summary,
         targets,
         trained,
+        unsuitable_losses,
         validation,
     )
     from onnxtrain.losses import link
@@ -53,6 +54,7 @@ __all__ = [
     "summary",
     "targets",
     "trained",
+    "unsuitable_losses",
     "validation",
 ]
 

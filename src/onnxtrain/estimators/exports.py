@@ -74,10 +74,9 @@ class ExportableEstimator(OrtGradientEstimator):
         [[11.0]]
         """
         if not isinstance(part, str):
-            raise ArgumentTypeError(
-                f"part must be 'whole' or 'tail', got {type(part).__name__}. Unlike skl2onnx.to_onnx, get_trained_onnx "
-                "takes no rows: model.get_trained_onnx()."
-            )
+            remedy = "Unlike skl2onnx.to_onnx, get_trained_onnx takes no rows: model.get_trained_onnx()."
+            remedy = "Pass a file as path=..." if isinstance(part, os.PathLike) else remedy
+            raise ArgumentTypeError(f"part must be 'whole' or 'tail', got {type(part).__name__}. {remedy}")
         if part not in ("whole", "tail"):
             near = did_you_mean(part, ("whole", "tail")).partition("Known")[0]
             near = "The steps in front of the trained part are model.front_. " if part == "front" else near

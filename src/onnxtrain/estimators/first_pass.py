@@ -260,7 +260,7 @@ def _look(
 ) -> _Found:
     check_length(i, part, n_rows)
     with _of_part(i):
-        check_places(part.X, part.y)
+        check_places(part.X, part.y, classifies=classifies)
         if not classifies:
             check_no_text(part.y)
     X, given = as_pandas(part.X), as_array(part.y, "y")

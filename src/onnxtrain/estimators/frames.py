@@ -29,6 +29,7 @@ from onnxtrain.estimators.arrays import (
     as_pandas,
     cast,
     check_indices,
+    column_of,
     is_polars,
     loses_digits,
     not_nullable,
@@ -478,7 +479,7 @@ def comes_by_name(X: ArrayLike) -> bool:
         return True
     if not _is_table(X):
         return False
-    dtypes = [X.head(0).get_column(name).to_numpy().dtype for name in X.columns] if is_polars(X) else X.dtypes
+    dtypes = [column_of(X.head(0), name).dtype for name in X.columns] if is_polars(X) else X.dtypes
     return any(dtype.kind not in "fiub" for dtype in dtypes)
 
 

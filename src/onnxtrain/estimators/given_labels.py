@@ -102,20 +102,13 @@ def check_classes(y: np.ndarray) -> np.ndarray:
             check_classification_targets(y)
     except (TypeError, ValueError) as e:
         if isinstance(e, ValueError) and np.asarray(y).dtype != object:
-            shares = " To learn the class with the largest share, pass y.argmax(axis=1)." if np.ndim(y) == 2 else ""
-            if np.ndim(y) == 2 and np.min(y) >= 0 and np.allclose(np.sum(y, axis=1), 1):
-                k = np.shape(y)[1]
-                shares += (
-                    f" To learn the shares, pass each row with each class: X=numpy.repeat(X, {k}, axis=0), "
-                    f"y=numpy.tile(range({k}), len(y)), sample_weight=numpy.ravel(y)."
-                )
             remedy = "Use OrtGradientRegressor to learn numbers."
             if np.asarray(y).dtype.kind == "f" and np.isnan(y).any():
                 remedy = (
                     "Leave out rows without a label. Mark positions without a label with ignore_index: "
                     "numpy.where(numpy.isnan(y), -100, y)."
                 )
-            raise DataError(f"{e} {remedy}{shares}") from e
+            raise DataError(f"{e} {remedy}{_for_shares(y)}") from e
         types = sorted({type(label).__name__ for label in np.ravel(y)})
         if types in (["int"], ["bool"], ["float"]):
             raise DataError(
@@ -128,6 +121,21 @@ def check_classes(y: np.ndarray) -> np.ndarray:
     if n_columns(y) > 1:
         return _check_indicator(y)
     return one_column(y.toarray() if hasattr(y, "toarray") else y)
+
+
+def _for_shares(y: np.ndarray) -> str:
+    """Return the remedy for continuous labels that may be probabilities, of each class or of the second of two."""
+    largest = " To learn the class with the largest share, pass y.argmax(axis=1)." if n_columns(y) > 1 else ""
+    shares, weights = y, "y"
+    if y.dtype.kind == "f" and y.shape[1:] in ((), (1,)):
+        shares, weights = np.column_stack([1 - y, y]), "numpy.column_stack([1 - y, y])"
+    if np.ndim(shares) != 2 or np.min(shares) < 0 or not np.allclose(np.sum(shares, axis=1), 1):
+        return largest
+    k = np.shape(shares)[1]
+    return (
+        f"{largest} To learn the shares, pass each row with each class: X=numpy.repeat(X, {k}, axis=0), "
+        f"y=numpy.tile(range({k}), len(y)), sample_weight=numpy.ravel({weights})."
+    )
 
 
 def n_columns(y: ArrayLike) -> int:
@@ -173,6 +181,7 @@ def check_known_labels(labels: np.ndarray, classes: np.ndarray, name: str) -> No
     unknown = np.setdiff1d(labels, classes)
     if len(unknown):
         check_not_numbered(classes)
+        check_comparable(unknown, classes)
         _check_type(unknown.tolist(), classes.tolist())
         _check_no_positions(unknown, classes)
         raise DataError(
@@ -200,7 +209,7 @@ def check_comparable(y: np.ndarray, classes: np.ndarray) -> None:
     _check_no_positions(y, classes)
     _check_type([*dict.fromkeys(y.tolist())], classes.tolist())
     remedy = ""
-    if isinstance(y[0], str):
+    if isinstance(y[0], str) and len(np.unique(y)) == len(classes):
         remedy = "; numpy.unique(y, return_inverse=True)[1] numbers names from 0, in the order of the alphabet"
     raise DataError(
         f"y has labels such as {y.tolist()[0]!r}, but the classes of the model are {classes.tolist()[:5]}. Pass labels "

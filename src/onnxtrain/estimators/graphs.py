@@ -217,11 +217,14 @@ def plot_graph(model: Model, part: str = "model", *, max_nodes: int = 150) -> Pi
     <model of OrtGradientRegressor: 2 nodes (2 forward)>
     >>> plot_graph(line, "step").save("step.svg")  # doctest: +SKIP
     """
-    if part not in PARTS:
+    if not isinstance(part, str) or part not in PARTS:
         hint = did_you_mean(part, PARTS, _PARTS_OF_OTHERS).partition("Known")[0].rstrip()
         if str(part).endswith(".svg"):
             hint = f"To write a file, use plot_graph(model).save({str(part)!r})."
-        raise ParameterError(f"part must be one of {', '.join(map(repr, PARTS))}, got {part!r}. {hint}".rstrip())
+        elif hasattr(part, "shape"):
+            hint = "The graph has no rows: plot_graph(model)."
+        given = repr(part) if isinstance(part, str) else type(part).__name__
+        raise ParameterError(f"part must be one of {', '.join(map(repr, PARTS))}, got {given}. {hint}".rstrip())
     if not isinstance(max_nodes, int):
         raise ParameterError(f"max_nodes must be an integer number of nodes, got {max_nodes!r:.80}.")
     staged = _of_onnx(model, part) if is_onnx(model) else _of_estimator(model, part)

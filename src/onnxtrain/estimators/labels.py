@@ -480,12 +480,12 @@ def check_expected(
             raise DataError(f"classes has {len(classes)} entries, but y has {n_labels} columns of labels.")
         return None
     found = np.unique([*classes] if isinstance(classes, (set, frozenset)) else classes)
-    of_rows = isinstance(y, (list, tuple, np.ndarray)) and len(classes) == len(y)
-    per_row = of_rows and (len(classes) > len(found) or found.dtype.kind == "f")
-    if per_row and not {*np.ravel(y).tolist()} <= {*found.tolist()}:
+    of_rows = len(classes) == (len(y) if isinstance(y, (list, tuple)) else next(iter(np.shape(y)), 0))
+    repeated = len(classes) > len(found) and not np.array_equal(np.ravel(classes), np.ravel(y))
+    if of_rows and (repeated or (found.dtype.kind == "f" and not {*np.ravel(y).tolist()} <= {*found.tolist()})):
         raise DataError(
-            f"classes has one entry per row, {len(classes)}, like sample weights, but not all labels of y. Pass "
-            "weights by name: partial_fit(X, y, sample_weight=...)."
+            f"classes has one entry per row, {len(classes)}, like sample weights, but is not y. Pass weights by name: "
+            "partial_fit(X, y, sample_weight=...)."
         )
     if known is not None and not np.array_equal(found, np.sort(known.classes)):
         raise DataError(

@@ -17,6 +17,7 @@ from sklearn.exceptions import ConvergenceWarning
 from onnxtrain.convert.compared_rows import spread
 from onnxtrain.errors import ParameterError, callers, warn
 from onnxtrain.estimators.protocols import ArrayLike
+from onnxtrain.optim.schedules import Custom
 from onnxtrain.training.data import TrainingData
 from onnxtrain.training.parts import PartedData
 from onnxtrain.training.state import EpochInfo, Listener, TrainingState, last_fall
@@ -32,6 +33,10 @@ _BETWEEN = ("sklearn.base", "sklearn.callback", "sklearn.pipeline")
 #: The learning rate below which a weight of at most 1 may not move, for larger ones in proportion; and the change of a
 #: float32 weight, relative to its size.
 _SMALL_RATE, _RESOLUTION = 1e-6, 1e-7
+
+#: The last rate relative to the first, below which a user's function is taken to have ended a fit before max_iter. One
+#: that falls so far at the end of max_iter epochs is meant to.
+_VANISHED = 1e-5
 
 #: The number of epochs in which a loss should converge from any initial weights; the default, as in scikit-learn.
 _MANY_EPOCHS = 200
@@ -342,8 +347,23 @@ def _warn_of_end(fit: Fit, estimator: OrtGradientEstimator) -> None:
             f"{estimator.n_iter_no_change} epochs. {remedy}"
         )
         warn(message, ConvergenceWarning)
+    elif fit.state.stopped and (first := _rate_before_vanishing(fit)):
+        message = (
+            f"The learning rate, a function of the step, fell from {first:.3g} to {fit.state.learning_rate:.3g} in "
+            f"{fit.state.epoch - fit.state.first_epoch} epochs, and training stopped. If the function takes the epoch, "
+            "divide the step by the steps of an epoch, ceil(n_rows / batch_size). Else bound it from below, for "
+            "example max(rate, 1e-6)."
+        )
+        warn(message, ConvergenceWarning)
     elif compared and _has_ended(fit, estimator) and (message := _above_variance(fit)):
         warn(f"{message}.", ConvergenceWarning)
+
+
+def _rate_before_vanishing(fit: Fit) -> float:
+    """Return the first rate of a user's function whose last rate is vanishingly small beside it; 0 for others."""
+    schedule = fit.settings.schedule
+    first = schedule(0, 1) if isinstance(schedule, Custom) else 0.0
+    return first if fit.state.learning_rate < _VANISHED * first else 0.0
 
 
 def _compares_with_mean(fit: Fit, estimator: OrtGradientEstimator) -> bool:

@@ -115,6 +115,10 @@ def save(estimator: OrtGradientClassifier | OrtGradientRegressor, path: str | os
     write_estimator(path, estimator, estimator._trained, estimator._state)
 
 
+#: Attributes in which estimators of scikit-learn keep a fitted estimator.
+_INNER = ("regressor_", "classifier_", "estimator_")
+
+
 def _check_class(estimator: object) -> None:
     """Raise an ExportError, with the remedy, for an object that is not an instance of one of our two classes."""
     classes = _classes()
@@ -125,8 +129,10 @@ def _check_class(estimator: object) -> None:
         remedy = " Save it with joblib.dump, or train it: OrtGradientRegressor(model, max_iter=0).fit(X, y)."
     if isinstance(estimator, type):
         remedy = " Pass a fitted instance, not the class."
-    if hasattr(estimator, "steps") or hasattr(estimator, "best_estimator_"):
-        remedy = " Pass the one inside, pipeline[-1] or search.best_estimator_, or save all of it with joblib.dump."
+    inner = next((name for name in _INNER if isinstance(getattr(estimator, name, None), (*classes.values(),))), "")
+    if hasattr(estimator, "steps") or hasattr(estimator, "best_estimator_") or inner:
+        inside = f"model.{inner}" if inner else "pipeline[-1] or search.best_estimator_"
+        remedy = f" Pass the one inside, {inside}, or save all of it with joblib.dump."
     if hasattr(estimator, "to_local"):
         remedy = " Save an estimator of onnxtrain.dask as a plain one: save(estimator.to_local(), path)."
     if hasattr(estimator, "graph"):

@@ -374,7 +374,9 @@ class TrainedModel:
         """Return the name of the floating-point input that is meant."""
         names = list(self.source.model.features)
         if not isinstance(wrt, str):
-            raise DataError(f"wrt must be the name of an input, got {type(wrt).__name__}. Call gradient(X, y).")
+            several = isinstance(wrt, (list, tuple)) and len(wrt) and all(isinstance(name, str) for name in wrt)
+            remedy = f"Call gradient(X, wrt={wrt[0]!r}), once for each." if several else "Call gradient(X, y)."
+            raise DataError(f"wrt must be the name of an input, got {type(wrt).__name__}. {remedy}")
         if wrt == "X" and len(names) == 1:
             wrt = names[0]
         if wrt not in names:

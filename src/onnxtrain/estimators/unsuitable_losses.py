@@ -11,6 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxtrain import graph
+from onnxtrain.cache import Cache
 from onnxtrain.errors import warn
 from onnxtrain.estimators.output_kind import few_rows
 from onnxtrain.estimators.protocols import Features
@@ -147,12 +148,46 @@ def warn_of_probabilities(model: TrainedModel) -> None:
     below, between, above = np.split(losses, 3, axis=1)
     undefined = bool(np.isnan(below).any() or np.isnan(above).any())
     clipped = not np.diff(below).any() and not np.diff(above).any()
-    if np.isfinite(between).all() and np.diff(between).any() and (undefined or clipped):
+    reason = "it changes only for values from 0 to 1" if undefined or clipped else ""
+    first, second = np.diff(losses)  # from one score to the next, for each class
+    if first[0] < 0 < min(first[2:]) and max(second[:3]) < 0 < second[4]:
+        reason = "it is lowest near 0 for the first class and near 1 for the second"
+    if np.isfinite(between).all() and np.diff(between).any() and reason:
         warn(
-            f"The loss {name!r} takes y_pred for a probability, because it changes only for values from 0 to 1, but "
-            "y_pred is the score, any number. Compute the probability first, and keep it from 0 and 1, because the "
-            "logarithm of 0 is infinite: numpy.clip(op.Sigmoid(y_pred), 1e-7, 1 - 1e-7)."
+            f"The loss {name!r} takes y_pred for a probability, because {reason}, but y_pred is the score, any number, "
+            "whose sign decides. Compute the probability first, and keep it from 0 and 1, because the logarithm of 0 "
+            "is infinite: numpy.clip(op.Sigmoid(y_pred), 1e-7, 1 - 1e-7)."
         )
+
+
+#: Scores of the right class at which every likelihood falls, and a hinge or a squared loss does not.
+_CERTAIN = np.array([[1.5], [2.5]])
+
+#: Whether the loss of an objective may be a likelihood.
+_LIKELY: Cache[bool] = Cache("likelihoods")
+
+
+def warn_of_no_probabilities(model: TrainedModel) -> None:
+    """Warn of a user's loss of two classes that is no likelihood, such as a hinge loss: it defines no probabilities."""
+    objective, loss = model.objective, model.objective.loss
+    if not callable(loss) or is_of_package(loss) or objective.multilabel or model.positional:
+        return
+    likely = _LIKELY.find(objective)
+    if likely is None:
+        likely = _LIKELY.keep(objective, _width_if_unbounded(model) != 1 or _falls(model))
+    if not likely:
+        warn(
+            f"The loss {getattr(loss, '__name__', repr(loss))!r} defines no probabilities: it does not fall as the "
+            "score of the right class grows from 1.5 to 2.5. predict_proba returns the Sigmoid of the score. Wrap the "
+            "estimator in CalibratedClassifierCV, or use decision_function."
+        )
+
+
+def _falls(model: TrainedModel) -> bool:
+    """Whether a loss of two classes falls as the score of the right class grows, for one of the classes at least."""
+    scores = np.concatenate([-_CERTAIN, _CERTAIN])
+    near, far = _losses_of(model, (scores > 0).astype(np.int64), scores).reshape(2, 2).T
+    return bool((far < near).any())
 
 
 def _width_if_unbounded(model: TrainedModel) -> int:

@@ -75,7 +75,7 @@ def check_X_y(
         return X.astype(dtype, copy=False), y
     if y is not None:
         if ndim == 2:
-            check_places(X, y)
+            check_places(X, y, classifies=not numeric)
             check_even(y)
         if numeric:
             check_no_text(y)
@@ -122,7 +122,7 @@ def _without_new_names(X: Any, estimator: Estimator) -> Any:
 
 def check_targets(X: Any, y: Any, *, classifies: bool) -> None:
     """Raise a DataError for targets that no model takes; scikit-learn may name the rows instead, or learn them."""
-    check_places(X, y)
+    check_places(X, y, classifies=classifies)
     if isinstance(y, list) and y and isinstance(y[0], (list, tuple)) and any(isinstance(v, str) for v in y[0]):
         raise _of_lists(f"lists of strings, such as {y[0]!r:.80}")
     if not classifies:
@@ -291,15 +291,29 @@ def warn_of_other_order(X: Any, values: Any, name: str, rows_name: str = "X") ->
         )
 
 
-def check_places(X: Any, y: Any, method: str = "fit") -> None:
-    """Raise a DataError if X is one-dimensional and y is a matrix: they were probably swapped."""
+def check_places(X: Any, y: Any, method: str = "fit", *, classifies: bool = False) -> None:
+    """Raise a DataError if X is one-dimensional and y is a matrix: they were probably swapped.
+
+    X may be texts, and y their labels in several columns, but no label has a fraction.
+    """
     rows, targets = _shape(X), _shape(y)
+    if len(rows) != 1 or len(targets) != 2 or min(targets) < 2:
+        return
     numbers = getattr(getattr(X, "dtype", None), "kind", "") in tuple("biuf")
     numbers = numbers or (isinstance(X, (list, tuple)) and all(isinstance(value, Real) for value in X[:10]))
-    if len(rows) == 1 and len(targets) == 2 and min(targets) > 1 and numbers:
+    if numbers or (classifies and _has_fractions(y)):
         raise DataError(
             f"X has shape {tuple(rows)} and y has shape {tuple(targets)}, as if they were swapped. Call {method}(X, y)."
         )
+
+
+def _has_fractions(values: Any) -> bool:
+    """Whether values are finite numbers, some of which are no integers."""
+    try:
+        numbers = np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        return False
+    return bool(np.isfinite(numbers).all() and (numbers % 1).any())
 
 
 def check_lengths(X: Any, y: Any, name: str = "X") -> None:

@@ -313,8 +313,8 @@ def _refuse_values(what: str) -> NoReturn:
     raise LossError(
         f"{what} has no values yet: a loss is built once, before there are rows. "
         "Compute with whole arrays: numpy.log instead of math.log, no loop over rows and no len; the objective is "
-        "already the mean over the rows. A value for each label is op.Gather(values, y_true). Otherwise use numpy "
-        "functions, Python operators and op."
+        "already the mean over the rows. A value for each label is op.Gather(values, y_true), an indicator matrix of "
+        "K classes numpy.arange(K) == y_true. Otherwise use numpy functions, Python operators and op."
     )
 
 

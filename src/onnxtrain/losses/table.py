@@ -225,6 +225,7 @@ _OF_SCIPY = (
 
 def _check_library(loss: object) -> None:
     """Raise a LossError for a loss object or function of another library, with our name for it."""
+    loss = getattr(loss, "_score_func", loss)  # of a scorer of scikit-learn
     made_by = getattr(loss, "__module__", None) or type(loss).__module__
     library = made_by.partition(".")[0]
     if library not in _LIBRARIES:
@@ -429,7 +430,8 @@ def check_number(
     number = as_number(value)
     if math.isfinite(number) and all(_COMPARED[sign](number, bound) for sign, bound in bounds):
         return number
-    one = " Pass one number." if isinstance(value, (list, tuple)) else ""
+    several = hasattr(value, "__len__") and not isinstance(value, str)
+    one = " Pass one number, and fit an estimator for each." if several else ""
     if below == 1 and 1 < number < 100:
         one = f" {number:g} percent is {name}={number / 100:g}."
     expected = " and".join(f" {sign} {bound:g}" for sign, bound in bounds)

@@ -164,7 +164,7 @@ def open_with(
     except Exception as e:  # onnxruntime's exceptions have no common base class but Exception
         raise_others(e)
         raise ModelError(
-            f"onnxruntime {onnxruntime.__version__} cannot load the model: {_said(e)}"
+            f"onnxruntime {onnxruntime.__version__} cannot load the model: {said_by(e)}"
             f"{_for_missing_kernel(content, str(e))}"
             f"{next((remedy for part, remedy in _OF_LOADING.items() if part in str(e)), '')}"
         ) from e
@@ -302,9 +302,9 @@ def run_session(
         found = session.run(list(outputs) if outputs is not None else None, dict(feeds))
     except Exception as e:  # see open_with
         raise_others(e)
-        said = _said(e)
-        if encoder := next((encoder for part, encoder in _ENCODERS.items() if part in said), ""):
-            raise DataError(f"{UNKNOWN_CATEGORY} {encoder} takes any.") from e
+        said = said_by(e)
+        if UNKNOWN_CATEGORY in said:
+            raise DataError(said) from e
         remedy = next((remedy for part, remedy in _REMEDIES.items() if part in said), "")
         raise DataError(f"onnxruntime cannot run the model: {said.removesuffix('.')}.{_integers(feeds)}{remedy}") from e
     # if an input is also an output, onnxruntime 1.19 returns its memory without keeping it alive
@@ -322,8 +322,11 @@ _BEFORE = re.compile(
 )
 
 
-def _said(error: Exception) -> str:
-    """Return the message of an error of onnxruntime without its codes and the lines of its source."""
+def said_by(error: Exception) -> str:
+    """Return the message of an error of onnxruntime, without its codes and the lines of its source, or ours for it."""
+    encoder = next((encoder for part, encoder in _ENCODERS.items() if part in str(error)), "")
+    if encoder:
+        return f"{UNKNOWN_CATEGORY} {encoder} takes any."
     return _BEFORE.sub(lambda found: f"{found[1]} (node {found[2]!r}): " if found[1] else "", str(error).strip())
 
 

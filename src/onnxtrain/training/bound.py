@@ -10,7 +10,7 @@ import numpy as np
 
 from onnxtrain.errors import DataError
 from onnxtrain.runtime.device import Buffer
-from onnxtrain.runtime.session import BoundRun, Place, Session, raise_others, recorded
+from onnxtrain.runtime.session import BoundRun, Place, Session, raise_others, recorded, said_by
 from onnxtrain.training.packing import Part, Parts, join
 from onnxtrain.training.state import TrainingState
 from onnxtrain.training.step import StepGraph, Wire
@@ -129,7 +129,7 @@ class BoundStep:
         except Exception as e:  # see open_with
             raise_others(e)
             if not self._captured:
-                raise DataError(f"onnxruntime cannot run a training step: {e}") from e
+                raise DataError(f"onnxruntime cannot run a training step: {said_by(e)}") from e
             self._open(captured=False)  # the input state is unchanged
             self.run(last=last)
             return

@@ -158,9 +158,9 @@ def _fitting(names: Sequence[str], word: str, what: str) -> list[str]:
             meant = f"To leave out weights, begin with a minus: '-{plain[1:]}'. "
         elif any(c in plain for c in "^$|\\(+"):
             meant = "Patterns are those of file names, with * and ?, not regular expressions. "
-        elif inside and any(inside in name for name in names):  # as PEFT takes it, or a regular expression
+        elif n_within := sum(inside in name or fnmatchcase(name, f"*{inside}*") for name in names if inside):  # as PEFT
             pattern = word.replace(plain, f"*{inside}*")
-            meant = f"The pattern {pattern!r} matches {sum(inside in name for name in names)}. "
+            meant = f"The pattern {pattern!r} matches {n_within}. "
         known = [*names, *steps]
         if "," in plain and any(part.strip() in known for part in plain.split(",")):
             meant = f"Pass a list, {[part.strip() for part in word.split(',')]}. "
