@@ -3,12 +3,13 @@
 import numpy as np
 import pytest
 import scipy.sparse
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_diabetes
-from sklearn.ensemble import VotingRegressor
+from sklearn.ensemble import BaggingRegressor, RandomForestRegressor, VotingRegressor
 from sklearn.impute import SimpleImputer
 from sklearn.kernel_approximation import PolynomialCountSketch
-from sklearn.linear_model import Ridge
+from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import FeatureUnion, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, KBinsDiscretizer, StandardScaler
@@ -28,6 +29,13 @@ class Unknown(Ridge):
 
     def predict(self, X):
         return super().predict(X) + 1
+
+
+class Doubled(StandardScaler):
+    """A class of its own, which has no converter, and transforms otherwise than its parent."""
+
+    def transform(self, X):
+        return 2 * super().transform(X)
 
 
 #: Model, the path of the step, words of the reason.
@@ -56,6 +64,17 @@ MODELS = {
         make_pipeline(StandardScaler(), FunctionTransformer(np.cbrt), Ridge()),
         "pipeline.functiontransformer",
         "only those of numpy with an operator are converted, such as numpy.log1p",
+    ),
+    "in front of members": (
+        make_pipeline(Doubled(), BaggingRegressor(Ridge(), 2)),
+        "pipeline.doubled",
+        "Register one with onnxtrain.converter. See .*Doubled and",
+    ),
+    "in front of trees": (make_pipeline(Doubled(), RandomForestRegressor(2)), "pipeline.doubled", "See .*Doubled and"),
+    "in members": (
+        make_pipeline(StandardScaler(), BaggingRegressor(make_pipeline(Doubled(), Ridge()), 2)),
+        "pipeline.baggingregressor.estimator_.doubled",
+        r"Train its member: BaggingRegressor\(OrtGradientRegressor\(Ridge\(...\)\), ...\)",
     ),
     "option": (make_pipeline(BINS, Ridge()), "pipeline.columntransformer.num", "Set encode='onehot-dense'"),
 }
@@ -87,6 +106,13 @@ def test_so_is_the_last_step_of_a_pipeline_that_is_split(model, path):
     assert str(e.value).startswith(path)
     assert e.value.__cause__ is not None
     assert not isinstance(e.value.__cause__, ConversionError)
+
+
+def test_so_is_a_step_of_a_calibrated_classifier():
+    model = CalibratedClassifierCV(make_pipeline(Doubled(), LogisticRegression()), cv=2)
+    with pytest.raises(ConversionError, match="no converter for Doubled") as e:
+        convert(model.fit(X, np.median(Y) < Y), X)
+    assert str(e.value).startswith("calibratedclassifiercv.calibrated_classifiers.0.doubled cannot be converted")
 
 
 def test_neighbours_of_wide_sparse_rows():

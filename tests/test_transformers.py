@@ -7,17 +7,30 @@ import onnxruntime
 import pandas as pd
 import pytest
 import scipy.sparse
+from sklearn.base import clone, is_classifier
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.cluster import Birch, BisectingKMeans, FeatureAgglomeration, KMeans, MiniBatchKMeans
-from sklearn.compose import ColumnTransformer, make_column_transformer
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor, make_column_transformer
 from sklearn.datasets import load_diabetes
 from sklearn.decomposition import PCA, FactorAnalysis, FastICA, MiniBatchSparsePCA, SparsePCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
-from sklearn.ensemble import RandomTreesEmbedding
+from sklearn.ensemble import (
+    RandomTreesEmbedding,
+    StackingClassifier,
+    StackingRegressor,
+    VotingClassifier,
+    VotingRegressor,
+)
+from sklearn.feature_selection import RFE, SequentialFeatureSelector
 from sklearn.impute import SimpleImputer
 from sklearn.kernel_approximation import Nystroem, RBFSampler, SkewedChi2Sampler
 from sklearn.linear_model import LogisticRegression, Ridge
+from sklearn.model_selection import GridSearchCV
+from sklearn.multiclass import OneVsRestClassifier
+from sklearn.multioutput import MultiOutputClassifier, MultiOutputRegressor
 from sklearn.pipeline import make_pipeline, make_union
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, SplineTransformer, StandardScaler
+from sklearn.svm import LinearSVC
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
 from onnxtrain.errors import ExportError
@@ -81,18 +94,79 @@ def file_of(model):
     return onnxruntime.InferenceSession(model.get_trained_onnx().SerializeToString())
 
 
+def feeds_of(rows):
+    """Return the inputs of a file, one for each column."""
+    columns = {name: rows[[name]].to_numpy() for name in rows}
+    return {
+        name: np.where(pd.isna(x), "nan", x) if name in ("town", "job") else x.astype(np.float32)
+        for name, x in columns.items()
+    }
+
+
 @pytest.mark.parametrize("steps", OF_TABLES.values(), ids=OF_TABLES)
 def test_tables_that_are_imputed_and_then_encoded(steps):
     pipeline = make_pipeline(*steps, Ridge()).fit(HOMES, RENT)
     model = OrtGradientRegressor(pipeline, max_iter=1, learning_rate=1e-12).fit(HOMES, RENT)
-    session = file_of(model)
-    feeds = {i.name: HOMES[i.name].to_numpy().reshape(-1, 1) for i in session.get_inputs()}
-    feeds = {
-        k: np.where(pd.isna(x), "nan", x) if k in ("town", "job") else x.astype(np.float32) for k, x in feeds.items()
-    }
     expected = pipeline.predict(HOMES)
-    np.testing.assert_allclose(session.run(None, feeds)[0].ravel(), expected, rtol=1e-5)
+    np.testing.assert_allclose(file_of(model).run(None, feeds_of(HOMES))[0].ravel(), expected, rtol=1e-5)
     np.testing.assert_allclose(model.to_sklearn().predict(HOMES), expected, rtol=1e-6)
+
+
+def encoded(last):
+    """Return a pipeline that takes the columns by their names."""
+    numbers = make_pipeline(SimpleImputer(), StandardScaler())
+    encoder = OneHotEncoder(handle_unknown="ignore")
+    return make_pipeline(make_column_transformer((numbers, ["age", "pay"]), (encoder, ["town", "job"])), last)
+
+
+def imputed_and_encoded(last):
+    """Return a pipeline that encodes them behind another step."""
+    return make_pipeline(*OF_TABLES["by position"], last)
+
+
+LOGISTIC = LogisticRegression(max_iter=1000)
+PAIR = np.c_[RENT, -RENT]
+GROUPS = np.digitize(RENT, np.quantile(RENT, [0.3, 0.7]))
+
+#: Estimators of pipelines, and their targets.
+AROUND = {
+    "vote": (lambda of: VotingRegressor([("a", of(Ridge())), ("b", of(Ridge(9)))]), RENT),
+    "stack": (lambda of: StackingRegressor([("a", of(Ridge())), ("b", of(Ridge(9)))], cv=2), RENT),
+    "stack of scores": (lambda of: StackingClassifier([("a", of(LinearSVC())), ("b", of(LOGISTIC))], cv=2), GROUPS),
+    "stack in a vote": (
+        lambda of: VotingClassifier(
+            [("a", StackingClassifier([("c", of(LOGISTIC))], cv=2)), ("b", of(LOGISTIC))], voting="soft"
+        ),
+        GROUPS,
+    ),
+    "stack in a stack": (
+        lambda of: StackingRegressor([("a", StackingRegressor([("c", of(Ridge()))], Ridge(), cv=2))], Ridge(), cv=2),
+        RENT,
+    ),
+    "searched": (lambda of: GridSearchCV(StackingRegressor([("a", of(Ridge()))]), {"cv": [2]}, cv=2), RENT),
+    "calibrated": (lambda of: CalibratedClassifierCV(of(LinearSVC()), cv=2), GROUPS),
+    "calibrated as one": (lambda of: CalibratedClassifierCV(of(LOGISTIC), cv=2, ensemble=False), GROUPS),
+    "one against the rest": (lambda of: OneVsRestClassifier(of(LOGISTIC)), GROUPS),
+    "labels": (lambda of: MultiOutputClassifier(of(LOGISTIC)), np.c_[GROUPS > 0, HOMES["pay"] > 200].astype(int)),
+    "targets": (lambda of: MultiOutputRegressor(of(make_pipeline(StandardScaler(), Ridge()))), PAIR),
+    "transformed target": (lambda of: TransformedTargetRegressor(of(Ridge()), transformer=StandardScaler()), RENT),
+}
+
+
+@pytest.mark.parametrize("of", [encoded, imputed_and_encoded], ids=["first", "behind another"])
+@pytest.mark.parametrize("name", AROUND)
+def test_tables_of_members(name, of):
+    make, y = AROUND[name]
+    estimator = make(of).fit(HOMES, y)
+    kind = OrtGradientClassifier if is_classifier(estimator) else OrtGradientRegressor
+    model = kind(estimator, max_iter=1, learning_rate=1e-12).fit(HOMES, y)
+    found = file_of(model).run(None, feeds_of(HOMES))
+    expected = np.asarray(estimator.predict(HOMES))
+    np.testing.assert_allclose(found[0].reshape(expected.shape), expected, rtol=1e-5)
+    if is_classifier(estimator):
+        np.testing.assert_allclose(np.squeeze(found[1:]), estimator.predict_proba(HOMES), atol=1e-5)
+    trained = kind(estimator, max_iter=2).fit(HOMES, y)
+    np.testing.assert_allclose(trained.to_sklearn().predict(HOMES), trained.predict(HOMES), rtol=1e-5)
 
 
 SELECTIONS = {
@@ -126,6 +200,8 @@ REDUCERS = {
     "k-means of batches": MiniBatchKMeans(4, random_state=0),
     "bisecting k-means": BisectingKMeans(4, random_state=0),
     "Birch": Birch(threshold=2.0, n_clusters=None),
+    "columns of a classifier": RFE(LogisticRegression(), n_features_to_select=2),
+    "columns one after the other": SequentialFeatureSelector(LogisticRegression(), n_features_to_select=2, cv=2),
 }
 PROJECTIONS = {
     "independent components": FastICA(3, random_state=0),
@@ -146,6 +222,7 @@ PLACES = {
     "a step": lambda reducer: reducer,
     "the end of a pipeline": lambda reducer: make_pipeline(StandardScaler(), reducer),
     "in a union": lambda reducer: make_union(reducer, PCA(2)),
+    "twice in a union": lambda reducer: make_union(reducer, clone(reducer)),
     "of some columns": lambda reducer: make_column_transformer((reducer, [0, 1, 4]), remainder="passthrough"),
 }
 

@@ -8,7 +8,7 @@ import onnx.parser
 import pytest
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.decomposition import PCA
-from sklearn.ensemble import BaggingRegressor, StackingRegressor, VotingRegressor
+from sklearn.ensemble import BaggingRegressor, HistGradientBoostingRegressor, StackingRegressor, VotingRegressor
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline, make_union
@@ -294,6 +294,27 @@ def test_a_category_unknown_to_an_ordinal_encoder_is_an_error(value):
     other = rows.assign(**{name: [value, *[known] * 39]})
     with pytest.raises(DataError, match=r"OrdinalEncoder\(handle_unknown='use_encoded_value', unknown_value=-1\), or"):
         tuned.predict(other)
+
+
+@pytest.mark.parametrize("missing", [-3, np.nan])
+@pytest.mark.parametrize(
+    "unknown",
+    [
+        {"handle_unknown": "error"},
+        {"handle_unknown": "use_encoded_value", "unknown_value": -1},
+        {"handle_unknown": "use_encoded_value", "unknown_value": np.nan, "min_frequency": 2},
+    ],
+    ids=["an error", "a code", "missing, beside infrequent ones"],
+)
+def test_the_codes_of_missing_strings_and_numbers(unknown, missing):
+    rows = pandas.DataFrame({"t": ["a", np.nan, "b", "b"] * 15, "n": [2.0, 5.0, np.nan] * 20, "x": np.arange(60.0) % 7})
+    y = rows["t"].isna() * 9 + rows["n"].isna() * 4 + rows["n"].eq(5) + rows["x"]
+    codes = OrdinalEncoder(encoded_missing_value=missing, **unknown)
+    trees = HistGradientBoostingRegressor(max_iter=5, min_samples_leaf=2)
+    model = make_pipeline(ColumnTransformer([("codes", codes, ["t", "n"])], remainder="passthrough"), trees)
+    tuned = OrtGradientRegressor(model.fit(rows, y), max_iter=0).fit(rows, y)
+    assert tuned.onnx_status_["columntransformer"] == "ONNX"
+    np.testing.assert_allclose(tuned.predict(rows), model.predict(rows), rtol=1e-5)
 
 
 @pytest.mark.parametrize("missing", [-1, np.nan])

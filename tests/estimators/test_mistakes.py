@@ -1368,6 +1368,10 @@ FURTHER_CALLS = [
             ([TfidfVectorizer()], ["good day", "bad"] * 10),
             ([TfidfVectorizer()], np.array(["good day", "bad"] * 10)),
             ([make_column_transformer((TfidfVectorizer(), "town"))], TABLE[["town"]]),
+            (
+                [make_column_transformer((TfidfVectorizer(), 1))],
+                np.array([["a", "good day"], ["b", "bad"]] * 10, object),
+            ),
         ]
     ),
     (

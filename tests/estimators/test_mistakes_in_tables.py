@@ -9,8 +9,8 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import sklearn
-from sklearn.base import clone
-from sklearn.compose import make_column_transformer
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.compose import TransformedTargetRegressor, make_column_transformer
 from sklearn.ensemble import BaggingRegressor, HistGradientBoostingRegressor, StackingRegressor
 from sklearn.impute import MissingIndicator, SimpleImputer
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
@@ -20,6 +20,7 @@ from sklearn.preprocessing import (
     FunctionTransformer,
     OneHotEncoder,
     OrdinalEncoder,
+    PowerTransformer,
     QuantileTransformer,
     StandardScaler,
 )
@@ -534,6 +535,15 @@ def test_the_number_of_quantiles_that_can_be_converted():
     OrtGradientRegressor(model, max_iter=1).fit(X, X["a"] ** 2).get_trained_onnx()
 
 
+def test_quantiles_of_the_normal_distribution():
+    normal = QuantileTransformer(n_quantiles=9, output_distribution="normal")
+    message = why_not_exported(of_bikes((normal, ["weight"])), BIKES)
+    assert "ONNX has no quantiles of the normal distribution. Use PowerTransformer() or output_dist" in message
+    assert "RuntimeError" not in message
+    for step in (PowerTransformer(), normal.set_params(output_distribution="uniform")):
+        assert is_exported(of_bikes((step, ["weight"])), BIKES.astype({"weight": "float32"}))
+
+
 @pytest.mark.parametrize("library", ["pandas", pytest.param("polars", marks=NAMES_OF_POLARS)])
 def test_only_the_floats_of_a_table_are_rounded(library):
     X = BIKES[["kind"]].assign(weight=1e6 + np.arange(20) / 3, gears=np.arange(20))
@@ -654,21 +664,41 @@ ENSEMBLES = [
 
 
 @pytest.mark.parametrize("ensemble", ENSEMBLES)
-def test_members_with_encoders_need_them_in_front_for_a_graph_of_all(ensemble):
+def test_members_around_encoders_need_them_in_front_for_a_graph_of_all(ensemble):
     y = np.c_[RENT, RENT] if "MultiOutput" in repr(ensemble(Ridge)) else RENT
-    X = BIKES[["kind", "weight"]]
-    tuned = OrtGradientRegressor(ensemble(lambda last: make_pipeline(ENCODER, last)), max_iter=1).fit(X, y)
+    X, around = BIKES[["kind", "weight"]], TransformedTargetRegressor
+    tuned = OrtGradientRegressor(ensemble(lambda last: around(make_pipeline(ENCODER, last))), max_iter=1).fit(X, y)
     with pytest.raises(ExportError, match=r"have several types. Put their encoder in front of it: make_pipeline\(enc"):
         tuned.get_trained_onnx()
-    OrtGradientRegressor(make_pipeline(ENCODER, ensemble(lambda last: last)), max_iter=1).fit(X, y).get_trained_onnx()
+    OrtGradientRegressor(make_pipeline(ENCODER, ensemble(around)), max_iter=1).fit(X, y).get_trained_onnx()
 
 
-def test_splits_on_categories_are_named():
+@pytest.mark.parametrize("first", [(), (FunctionTransformer(),)], ids=["first", "behind a step"])
+def test_splits_on_categories_are_named(first):
     X, model = BIKES[["kind"]].astype("category"), HistGradientBoostingRegressor(min_samples_leaf=1, max_iter=3)
-    message = why_not_exported(clone(model).set_params(categorical_features=[0]), X)
+    message = why_not_exported(make_pipeline(*first, clone(model).set_params(categorical_features=[0])), X)
     assert "HistGradientBoostingRegressor splits on sets of categories, but the trees that skl2onnx writes" in message
     encoder = make_column_transformer((OrdinalEncoder(), ["kind"]), remainder="passthrough")
     assert is_exported(make_pipeline(encoder, model), X)
+
+
+class Heavier(TransformerMixin, BaseEstimator):
+    """A step of the user's own, which takes missing values and columns by name."""
+
+    def fit(self, X, y=None):
+        return self
+
+    def transform(self, X):
+        return X.assign(weight=X["weight"] + 1)
+
+
+@pytest.mark.parametrize("kind", ["category", None], ids=["with strings", "with missing values"])
+def test_a_step_in_front_without_a_converter_is_named_whatever_the_rows_are(kind):
+    X = UNKNOWN.assign(kind=BIKES["kind"].astype(kind)) if kind else UNKNOWN
+    categories = [2] if kind else None
+    last = HistGradientBoostingRegressor(categorical_features=categories, min_samples_leaf=1, max_iter=3)
+    message = why_not_exported(make_pipeline(Heavier(), last), X)
+    assert "pipeline.heavier cannot be converted to ONNX: there is no converter for Heavier. Register one" in message
 
 
 def test_a_member_that_splits_on_categories():

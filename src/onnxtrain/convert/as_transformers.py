@@ -1,7 +1,7 @@
 """Estimators that also predict, in a place where a pipeline only calls their ``transform``.
 
-skl2onnx writes the classes and scores of a classifier or a clusterer wherever it stands, so these are replaced, for a
-conversion, by transformers with the same result.
+skl2onnx writes the classes and scores of a classifier or a clusterer wherever it stands, and refuses an RFE around a
+classifier, so these are replaced, for a conversion, by transformers with the same result.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from sklearn.cluster import Birch, BisectingKMeans, FeatureAgglomeration, KMeans
 from sklearn.compose import ColumnTransformer
 from sklearn.decomposition import PCA
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.feature_selection import RFE, SequentialFeatureSelector
 from sklearn.pipeline import FeatureUnion, Pipeline
 
 from onnxtrain.convert.custom import CONVERTERS, converter
+from onnxtrain.convert.selection import Columns
 
 
 class Distances(BaseEstimator):
@@ -88,6 +90,8 @@ def _as_transformer(step: Any) -> Any:
         return Distances(step.cluster_centers_)
     if isinstance(step, Birch):
         return Distances(step.subcluster_centers_)
+    if isinstance(step, (RFE, SequentialFeatureSelector)):
+        return Columns(np.flatnonzero(step.support_), len(step.support_))
     return step
 
 

@@ -285,8 +285,11 @@ def _ambiguous(candidates: _Candidates, arrays: Mapping[str, np.ndarray]) -> boo
 
 
 def _match_marked(estimator: BaseEstimator, known: Sequence[Learned], model: ir.Model, X: Any) -> _Matches | None:
-    """Match on a graph in which all attributes differ; return None if marking changes the structure of the graph."""
-    structure = [n.op_type for n in model.graph]
+    """Match on a graph in which all attributes differ; return None if marking changes the structure of the graph.
+
+    Equal attributes of two estimators that are tied to initializers have one in common, but none once they are marked.
+    """
+    structure = _structure(model)
 
     def graph_of(items: Sequence[Learned]) -> tuple[list[Learned], ir.Model | None]:
         marked = _marked(estimator, items)
@@ -295,7 +298,7 @@ def _match_marked(estimator: BaseEstimator, known: Sequence[Learned], model: ir.
             other = _trainable_graph(marked, found, X)
         except OnnxTrainError:  # SelectFromModel selects other columns, which do not fit the next step
             return found, None
-        return found, other if [n.op_type for n in other.graph] == structure else None
+        return found, other if _structure(other) == structure else None
 
     kept = list(known)
     found, other = graph_of(kept)
@@ -308,6 +311,10 @@ def _match_marked(estimator: BaseEstimator, known: Sequence[Learned], model: ir.
     marked = [item for item in found if item.path in by_path]
     matches = _match(marked, _candidates(marked, _weights_in_order(other)))
     return {name: (by_path[item.path], layout) for name, (item, layout) in matches.items()}
+
+
+def _structure(model: ir.Model) -> tuple[list[str], set[str]]:
+    return [node.op_type for node in model.graph], {*_weights_in_order(model)}
 
 
 def _marked(estimator: BaseEstimator, items: Sequence[Learned]) -> BaseEstimator:

@@ -68,3 +68,7 @@ def _selected(scope: Any, inputs: Any, positions: Sequence[int]) -> list[Any]:
 def _set_width(value: Any, width: int) -> None:
     """Set the number of columns of a value; its type may be an object that others share."""
     value.set_type(type(value.type)([None, width]))
+
+
+#: The parsers that replace those of skl2onnx, by class.
+PARSERS = {ColumnTransformer: parse}

@@ -25,7 +25,7 @@ from onnxtrain.convert.columns import (
     text_columns,
 )
 from onnxtrain.convert.custom import CONVERTERS, is_ours
-from onnxtrain.convert.learned import inside, paths, remedy_of_exporter, remedy_of_members
+from onnxtrain.convert.learned import inside, is_idle, paths, predictor_of, remedy_of_exporter, remedy_of_members
 from onnxtrain.convert.repairs import ADDITIONS
 from onnxtrain.convert.thresholds import HISTOGRAMS
 from onnxtrain.errors import ConversionError
@@ -38,19 +38,51 @@ _MEETS_TEXT = re.compile(r"InvalidInputLength|at most 1 input\(s\)|StringTensorT
 _INVITATION = re.compile(r"\s*(You|Please|you)( may)? (raise|fill|open) an is+ue[^.]*(\S*/issues)?\.?", re.IGNORECASE)
 
 
+def reason_in_front(estimator: BaseEstimator, front: BaseEstimator) -> str:
+    """Return why an estimator is not one graph, whatever its rows are: a step in front, or splits by categories.
+
+    It is empty if neither is the reason.
+    """
+    known, in_front = _known_classes(), {id(step) for step in inside(front)}
+    for path, step in paths(estimator):
+        kind = type(step)
+        ours = kind.__module__.startswith("sklearn.") or not known.isdisjoint(kind.__mro__)  # failure() names these
+        if id(step) in in_front and not ours and not is_idle(step):
+            return f"{path} cannot be converted to ONNX: {_without_converter(step)} {_see(step)}"
+    try:
+        check_no_splits_by_categories(estimator)
+    except ConversionError as e:
+        return str(e)
+    return ""
+
+
+def _known_classes() -> set[type]:
+    """Return the classes with a converter, without those of boosted trees."""
+    from skl2onnx._supported_operators import sklearn_operator_name_map
+
+    return {*sklearn_operator_name_map, *CONVERTERS, *ADDITIONS}
+
+
+def _without_converter(step: BaseEstimator) -> str:
+    return f"there is no converter for {type(step).__name__}. Register one with onnxtrain.converter."
+
+
+def _see(step: BaseEstimator) -> str:
+    return f"See {documentation(step)} and https://onnx.ai/sklearn-onnx/supported.html."
+
+
 def failure(estimator: BaseEstimator, error: Exception, X: Any) -> str:
     """Return the message that names the step that cannot be converted, by its path, and the reason."""
-    from skl2onnx._supported_operators import sklearn_operator_name_map
     from skl2onnx.common.exceptions import MissingConverter, MissingShapeCalculator
 
     steps = {id(step): (path, step) for path, step in paths(estimator)}
     path, step = steps.get(id(_failed_step(error)), (type(estimator).__name__, estimator))
     if isinstance(error, (MissingConverter, MissingShapeCalculator, KeyError)):
-        known = {*sklearn_operator_name_map, *CONVERTERS, *ADDITIONS}
+        known = _known_classes()
         unknown = [at for at in steps.values() if type(at[1]) not in known and not is_ours(type(at[1]))]
         path, step = unknown[0] if unknown else (path, step)
     if isinstance(error, (MissingConverter, MissingShapeCalculator)) or error.args == (type(step),):
-        why = f"there is no converter for {type(step).__name__}. Register one with onnxtrain.converter."
+        why = _without_converter(step)
     else:
         why = f"{type(error).__name__}: {_INVITATION.sub('', str(error)).strip()}"
         why += "" if why.endswith((".", "!")) else "."
@@ -73,10 +105,9 @@ def failure(estimator: BaseEstimator, error: Exception, X: Any) -> str:
         return f"{name} takes numeric columns, but X has {found}"
     if reason := _reason(estimator, step, taken, why):
         return f"{name} cannot be converted to ONNX: {reason}"
-    see = f"See {documentation(step)} and https://onnx.ai/sklearn-onnx/supported.html."
-    return (
-        f"{name} cannot be converted to ONNX: {why} {remedy_of_exporter(step) or remedy_of_members(estimator) or see}"
-    )
+    within = any(inner is step for inner in inside(predictor_of(estimator)))
+    of_members = remedy_of_members(estimator) if within else ""
+    return f"{name} cannot be converted to ONNX: {why} {remedy_of_exporter(step) or of_members or _see(step)}"
 
 
 def _columns_taken(estimator: BaseEstimator, step: BaseEstimator, X: Any) -> Any:

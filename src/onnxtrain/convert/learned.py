@@ -199,7 +199,7 @@ def remedy_of_members(estimator: BaseEstimator) -> str:
     """Return the remedy to train a member of a meta-estimator, which then need not be converted; "" for others."""
     found = predictor_of(estimator)
     last = getattr(found, "final_estimator_", None)
-    member = getattr(found, "estimator", None) if last is None else last
+    member = found.get_params(deep=False).get("estimator") if last is None else last
     if not is_estimator(member):
         return ""
     ours = "OrtGradientRegressor" if is_regressor(found) else "OrtGradientClassifier"
@@ -220,8 +220,9 @@ def paths(estimator: Any, path: str = "") -> Iterator[tuple[str, BaseEstimator]]
     for name, value in held.items():
         members = {name: value} if is_estimator(value) else dict(parts(value))
         for key, member in members.items():
-            if is_estimator(member):
-                yield from paths(member, f"{path}.{name}" if member is value else f"{path}.{name.strip('_')}.{key}")
+            found = member if is_estimator(member) else getattr(member, "estimator", None)  # of a calibrated classifier
+            if is_estimator(found):
+                yield from paths(found, f"{path}.{name}" if found is value else f"{path}.{name.strip('_')}.{key}")
 
 
 def learned(estimator: BaseEstimator, path: Path = ()) -> Iterator[Learned]:

@@ -21,17 +21,17 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 from sklearn.base import BaseEstimator, ClassifierMixin, is_classifier
-from sklearn.compose import ColumnTransformer
 from sklearn.feature_selection import RFE
 from sklearn.pipeline import FeatureUnion, Pipeline
 from sklearn.preprocessing import FunctionTransformer
 
-from onnxtrain.convert import column_transformer
 from onnxtrain.convert.as_transformers import with_transformers
 from onnxtrain.convert.boosted import addition_of_boosted
+from onnxtrain.convert.column_transformer import PARSERS
 from onnxtrain.convert.columns import input_types
 from onnxtrain.convert.custom import CONVERTERS, OF_OURS, is_ours, options_of_kind
 from onnxtrain.convert.failures import check_encoded, check_no_splits_by_categories, failure
+from onnxtrain.convert.fronts import with_fronts_outside
 from onnxtrain.convert.learned import inside, is_idle, library_of, thawed
 from onnxtrain.convert.repairs import ADDITIONS, REPAIRS, SHAPES, Addition, last_step, repair_graph
 from onnxtrain.convert.selection import Columns
@@ -93,10 +93,12 @@ def repaired_graph(estimator: BaseEstimator, X: Any, *, raw_scores: bool = False
     estimator = _predicting(_with_signed_labels(_without_covers(estimator)))
     check_no_splits_by_categories(estimator)
     check_encoded(estimator, X)
+    types = input_types(X)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            onx = to_onnx(estimator, input_types(X), {"": OPSET, "ai.onnx.ml": 3}, raw_scores=raw_scores)
+            written = with_fronts_outside(estimator) if len(types) > 1 else estimator
+            onx = to_onnx(written, types, {"": OPSET, "ai.onnx.ml": 3}, raw_scores=raw_scores)
         except Exception as e:  # converters raise exceptions of any class
             raise ConversionError(failure(estimator, e, X)) from e
     return repair_graph(estimator, _with_names_of_columns(onx, X))
@@ -206,9 +208,8 @@ def to_onnx(
             functions[kind] = functools.partial(REPAIRS[kind], own)
             shapes.update({kind: SHAPES[kind]} if kind in SHAPES else {})
     with _entries(kinds):
-        parsers = {ColumnTransformer: column_transformer.parse}
         topology = parse_sklearn_model(
-            estimator, initial_types, target_opset, functions, shapes, parsers, options=options
+            estimator, initial_types, target_opset, functions, shapes, PARSERS, options=options
         )  # fmt: skip
         topology.convert_operators = functools.partial(_convert_operators, topology.convert_operators)
         onx = convert_topology(

@@ -13,7 +13,7 @@ from onnxtrain.errors import DataError, warn
 from onnxtrain.estimators.protocols import ArrayLike
 from onnxtrain.estimators.remedies import as_data_error
 from onnxtrain.estimators.reports import is_part_of_more
-from onnxtrain.estimators.validation import one_column
+from onnxtrain.estimators.validation import FOR_EACH_TARGET, one_column
 from onnxtrain.registry import did_you_mean
 
 #: The labels of more classes are not compared.
@@ -157,8 +157,7 @@ def _check_indicator(y: np.ndarray) -> np.ndarray:
             f"y has {y.shape[1]} columns with the values {', '.join(map(str, values[:5]))}. This is a "
             "multiclass-multioutput target, for which there is no loss. If only one column holds the labels, pass that "
             "one, such as y['kind'] or y[:, -1]. Multilabel targets must be columns of 0 and 1: convert lists of "
-            "labels with sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y). For several multiclass "
-            "targets, train one classifier per target: sklearn.multioutput.MultiOutputClassifier(model)."
+            f"labels with sklearn.preprocessing.MultiLabelBinarizer().fit_transform(y). {FOR_EACH_TARGET}"
         )
     return np.asarray(y.toarray() if hasattr(y, "toarray") else y).astype(np.int64)
 

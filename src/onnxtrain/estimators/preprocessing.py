@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
 from sklearn.utils.validation import check_array, validate_data
@@ -25,6 +26,7 @@ from onnxtrain.convert.bind import NO_WORDS
 from onnxtrain.convert.check import differences
 from onnxtrain.convert.columns import by_column, rounding_code
 from onnxtrain.convert.compared_rows import COMPARED_ROWS, at_most, rows_between, some_rows
+from onnxtrain.convert.failures import reason_in_front
 from onnxtrain.convert.learned import inside
 from onnxtrain.dialects import for_table
 from onnxtrain.errors import ConversionError, DataError, ExportError, ModelError, warn
@@ -324,7 +326,7 @@ def _rounded(X: Features) -> Features:
     return X.astype(dict.fromkeys(floats, np.float32)).astype(back)  # type: ignore[attr-defined]
 
 
-def reason_of(X: Any, refused: Exception | None, rounding: str) -> str:
+def reason_of(X: Any, refused: Exception | None, rounding: str, division: Division) -> str:
     """Return why ONNX does not run the first steps: the error of the whole estimator, or the rounding."""
     first = next(iter(X)) if is_of_objects(X) or getattr(X, "ndim", 0) == 1 else None
     if isinstance(first, Mapping):
@@ -337,8 +339,12 @@ def reason_of(X: Any, refused: Exception | None, rounding: str) -> str:
         return NO_WORDS
     if refused is None:
         return for_table(rounding, X)
+    if reason := reason_in_front(division.whole, division.front):
+        return for_table(reason, X)
     if isinstance(refused, DataError) and any(words in str(refused) for words in OF_GAPS):
         return "X has missing values, which each step in front of an imputer, or beside it, must take"
+    if isinstance(refused, DataError) and holds(division.front, (CountVectorizer, HashingVectorizer)):
+        return NO_WORDS
     if isinstance(refused, DataError) and not is_frame(as_pandas(X)):
         return "the entries of an array have one type; pass a frame, which can have columns of numbers and of strings"
     return for_table(str(refused).removesuffix(DIVIDED_BY_GAPS), X)

@@ -282,7 +282,7 @@ def _begun_divided(
     X, y, sample_weight = given
     for division in found:
         dates = of_dates_passed_on(division.whole, as_pandas(X[:_FEW])) if is_polars(X) else ""
-        reason = for_table(dates, X) or reason_of(X, refused, rounding)
+        reason = for_table(dates, X) or reason_of(X, refused, rounding, division)
         form = PreprocessedForm.of_division(division, floats_of(estimator.dtype), reason, as_pandas(X))
         try:
             rows = check_first_rows(estimator, X, y, sample_weight, form)

@@ -220,6 +220,12 @@ def check_no_text(y: Any) -> None:
         raise DataError(f"y must be numeric, got the string {str(text)!r:.40}. {remedy}")
 
 
+#: The remedy for several targets that are classes.
+FOR_EACH_TARGET = (
+    "For several multiclass targets, train one classifier per target: MultiOutputClassifier(OrtGradientClassifier())."
+)
+
+
 def check_known(y: Any) -> None:
     """Raise a DataError if a column of targets contains None, NA or NaN; arrays of floats are checked later."""
     values: Any
@@ -228,7 +234,7 @@ def check_known(y: Any) -> None:
         one = f"such as y[{(numbers or texts)[0]!r}]"
         if numbers:
             one = f"y[{numbers[0]!r}] for a regressor or y[{texts[0]!r}] for a classifier"
-        labels = "" if numbers else " For several labels per row, pass 0 and 1, such as (y == 'yes').astype(int)."
+        labels = "" if numbers else f" For several labels, pass 0 and 1, as (y == 'yes').astype(int). {FOR_EACH_TARGET}"
         raise DataError(
             f"y has {len(y.columns)} columns, and strings in {', '.join(map(repr, texts[:5]))}. Pass one column of "
             f"targets, {one}, and X without it.{labels}"

@@ -170,7 +170,11 @@ _MOST_QUANTILES = 200
 
 @repair(QuantileTransformer)
 def few_quantiles(convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
-    """Write tables with few quantiles; refuse others."""
+    """Write tables with few quantiles; refuse others, and the quantiles of the normal distribution."""
+    if operator.raw_operator.output_distribution == "normal":
+        raise ConversionError(
+            "ONNX has no quantiles of the normal distribution. Use PowerTransformer() or output_distribution='uniform'."
+        )
     n_quantiles, n_columns = operator.raw_operator.quantiles_.shape
     if n_quantiles * n_columns > _MOST_QUANTILES:
         fewer = max(_MOST_QUANTILES // n_columns, 1)

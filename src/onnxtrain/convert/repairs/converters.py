@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
-from sklearn.base import BaseEstimator
+from sklearn.base import is_classifier
 from sklearn.cross_decomposition import PLSRegression
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.ensemble import (
@@ -32,8 +32,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.svm import SVC, SVR, NuSVC, NuSVR, OneClassSVM
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor, ExtraTreeClassifier, ExtraTreeRegressor
 
+from onnxtrain.convert.column_transformer import PARSERS
 from onnxtrain.convert.learned import holds_boosted, predictor_of
-from onnxtrain.convert.repairs.graph import last_step
 from onnxtrain.convert.repairs.table import Converter, repair, replaced
 from onnxtrain.errors import ConversionError
 
@@ -390,40 +390,32 @@ class _OneVsOne(Container):
 
 
 @repair(Pipeline)
-def scores_of_the_last_step(
-    convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
-) -> None:
-    """Ask the last step for scores if the pipeline is asked for them; skl2onnx writes probabilities.
+def steps_in_order(convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
+    """Write the steps as skl2onnx does outside other estimators, where it takes custom parsers.
 
-    Options that the last step does not support are removed: skl2onnx passes ``zipmap=False`` to every classifier, even
-    to LinearSVC, which does not have this option.
+    The last step is asked for scores if the pipeline is asked for them; skl2onnx writes probabilities. It also passes
+    ``zipmap=False`` to every classifier, even to LinearSVC, which does not have this option.
     """
-    pipeline = operator.raw_operator
-    last = pipeline.steps[-1][1]
-    if scope.get_options(pipeline, {"raw_scores": False}, fail=False)["raw_scores"] and (
-        hasattr(last, "decision_function") and container.has_options(last, "raw_scores")
-    ):
-        for each in (scope, container):
-            each.add_options(id(last), {"raw_scores": True})
-    final = last_step(pipeline)  # of nested pipelines
-    if container.has_options(final, "raw_scores") and not container.has_options(final, "zipmap"):
-        convert(_WithoutZipmap(scope, final), operator, _WithoutZipmap(container, final))
-    else:
-        convert(scope, operator, container)
+    from skl2onnx._parse import _parse_sklearn
+    from skl2onnx.common.data_types import guess_proto_type
 
-
-class _WithoutZipmap(Container):
-    """A scope or a container that removes ``zipmap`` from the options of one estimator."""
-
-    def __init__(self, container: Any, estimator: BaseEstimator):
-        super().__init__(container)
-        self._estimator = estimator
-
-    def add_options(self, model_id: Any, options: dict[str, Any]) -> None:
-        """Add the options that the estimator supports."""
-        if model_id == id(self._estimator):
-            options = {name: value for name, value in options.items() if name != "zipmap"}
-        self._container.add_options(model_id, options)
+    pipeline, values = operator.raw_operator, operator.inputs
+    raw_scores = scope.get_options(pipeline, {"raw_scores": False}, fail=False)["raw_scores"]
+    for _, step in pipeline.steps:
+        options = {}
+        if container.has_options(step, "zipmap"):
+            options["zipmap"] = False
+        if raw_scores and step is pipeline[-1] and container.has_options(step, "raw_scores"):
+            options["raw_scores"] = hasattr(step, "decision_function")
+        if options or is_classifier(step):
+            for each in (scope, container):
+                each.add_options(id(step), options)
+        values = _parse_sklearn(scope, step, values, custom_parsers=PARSERS)
+    for value, output in zip(values, operator.outputs, strict=True):
+        cast = {} if isinstance(output.type, type(value.type)) else {"to": guess_proto_type(output.type)}
+        op_type = "Cast" if cast else "Identity"
+        name = scope.get_unique_operator_name(op_type)
+        container.add_node(op_type, value.full_name, output.full_name, name=name, **cast)
 
 
 @repair(MultiOutputClassifier)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from sklearn.naive_bayes import CategoricalNB
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 
 from onnxtrain.convert.repairs.converters import Container, WithAttributes
-from onnxtrain.convert.repairs.table import Converter, repair
+from onnxtrain.convert.repairs.table import Converter, repair, replaced
 from onnxtrain.errors import ConversionError
 
 if TYPE_CHECKING:
@@ -164,32 +165,36 @@ class _RefusesNegative(_InScope):
 def error_of_unknown(convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer) -> None:
     """Let an unknown category raise an error, as in scikit-learn, if it does; skl2onnx writes the code -1.
 
-    skl2onnx takes the codes of infrequent categories by the number of the input, not of the column.
+    skl2onnx takes the codes of infrequent categories by the number of the input, not of the column, and gives missing
+    values a code of their own where scikit-learn keeps NaN. A converter of float codes, among which NaN may be, is
+    chosen by the code of unknown categories.
     """
-    encoder = operator.raw_operator
+    encoder, container = copy.copy(operator.raw_operator), _FindsNaN(container, scope)
     if encoder.handle_unknown == "error":
         container = _RaisesForUnknown(container, scope)
-    if getattr(encoder, "_infrequent_enabled", False):
-        container = WithAttributes(container, _with_codes(encoder))
-    convert(scope, operator, container)
+    encoder.handle_unknown = "use_encoded_value"
+    encoder.unknown_value = np.nan if encoder.unknown_value is None else float(encoder.unknown_value)
+    with replaced(operator, encoder):
+        convert(scope, operator, WithAttributes(container, _with_codes(encoder)))
 
 
 def _with_codes(encoder: OrdinalEncoder) -> Callable[[dict[str, Any]], dict[str, Any]]:
     """Return a function that gives the LabelEncoder nodes, one per column, the codes of their categories."""
-    every = zip(encoder._default_to_infrequent_mappings, encoder.categories_, strict=True)
+    infrequent = getattr(encoder, "_infrequent_enabled", False)
+    mappings = encoder._default_to_infrequent_mappings if infrequent else [None] * len(encoder.categories_)
+    every = zip(mappings, encoder.categories_, strict=True)
     columns = (found for found in every if len(found[1]))  # skl2onnx writes no node for others
 
     def change(given: dict[str, Any]) -> dict[str, Any]:
-        name = next((name for name in ("values_int64s", "values_floats") if name in given), None)
-        if name is None:
+        if "values_floats" not in given:
             return given
-        codes, categories = next(columns)
-        codes = np.arange(len(categories)) if codes is None else codes
-        if len(codes) < len(categories):  # the last category is NaN
-            codes = np.append(codes, encoder.encoded_missing_value)
-        if np.isnan(codes).any():
-            raise ConversionError("It encodes missing values as NaN. Set encoded_missing_value=-1.")
-        return {**given, name: np.asarray(codes, np.float32 if name == "values_floats" else np.int64)}
+        mapping, categories = next(columns)
+        codes = np.arange(len(categories), dtype=np.float32)
+        if mapping is not None:
+            codes[: len(mapping)] = mapping
+        if isinstance(categories[-1], (float, np.floating)) and np.isnan(categories[-1]):
+            codes[-1] = encoder.encoded_missing_value
+        return {**given, "values_floats": codes}
 
     return change
 
@@ -202,13 +207,33 @@ class _RaisesForUnknown(_InScope):
         if op_type != "LabelEncoder":
             self._container.add_node(op_type, inputs, outputs, *args, **attributes)
             return
-        codes = [int(code) for code in attributes["values_int64s"]]
+        codes = attributes.pop("values_floats")
+        del attributes["default_float"]
         table, position = (self._scope.get_unique_variable_name(name) for name in ("codes", "position"))
         attributes.update(values_int64s=np.arange(len(codes)), default_int64=len(codes))
-        self._container.add_initializer(table, TensorProto.INT64, [len(codes)], codes)
+        self._container.add_initializer(table, TensorProto.FLOAT, [len(codes)], codes)
         self._container.add_node(op_type, inputs, position, *args, **attributes)
         name = self._scope.get_unique_operator_name("UnknownCategory")  # an error of onnxruntime has this name
         self._container.add_node("Gather", [table, position], outputs, name=name, op_version=13)
+
+
+class _FindsNaN(_InScope):
+    """A container whose LabelEncoder nodes find NaN among keys that are floats: for onnxruntime, it equals none."""
+
+    def add_node(self, op_type: str, inputs: Any, outputs: Any, *args: Any, **attributes: Any) -> None:
+        """Add a node, and those that write the code of NaN."""
+        of_nan = np.isnan(np.asarray(attributes.get("keys_floats", ())))
+        if not of_nan.any():
+            self._container.add_node(op_type, inputs, outputs, *args, **attributes)
+            return
+        code, known, missing = map(self._scope.get_unique_variable_name, ("code", "known", "missing"))
+        kinds = {"values_floats": TensorProto.FLOAT, "values_int64s": TensorProto.INT64}
+        for values in kinds.keys() & attributes.keys():
+            self._container.add_initializer(code, kinds[values], [], attributes[values][of_nan])
+        self._container.add_node(op_type, inputs, known, *args, **attributes)
+        self._container.add_node("IsNaN", inputs, missing, name=self._scope.get_unique_operator_name("IsNaN"))
+        name = self._scope.get_unique_operator_name("Where")
+        self._container.add_node("Where", [missing, code, known], outputs, name=name)
 
 
 @repair(RandomTreesEmbedding)
