@@ -199,6 +199,30 @@ def test_wrong_arguments(case):
         with_new_head(model("float[3,2] V", "Y = MatMul(r, V)"), **arguments)
 
 
+@pytest.mark.parametrize("ir_version", [3, 8])
+@pytest.mark.parametrize("features", [None, "r"])
+def test_weights_may_be_listed_among_the_inputs(ir_version, features):
+    """Exporters did so up to IR version 3, some also later."""
+    body = model("float[3,2] V", "Y = Gemm(r, V, c)")
+    body.graph.input.extend(
+        onnx.helper.make_tensor_value_info(w.name, w.data_type, w.dims) for w in body.graph.initializer
+    )
+    body.ir_version = ir_version
+    changed = with_new_head(body, 5, features=features, random_state=0)
+    onnx.checker.check_model(changed)
+    assert [i.name for i in changed.graph.input] == ["X"]
+    values = initializers(changed)
+    X = np.ones((2, 4), np.float32)
+    expected = hidden(X, values) @ values["head.weight"] + values["head.bias"]
+    np.testing.assert_allclose(run(changed, {"X": X})[0], expected, rtol=1e-6)
+
+
+def test_a_default_of_an_input_stays():
+    body = model("float[3,2] V", "s = Gemm(r, V, c)  Y = Div(s, two)")
+    body.graph.input.append(onnx.helper.make_tensor_value_info("two", 1, []))
+    assert [i.name for i in with_new_head(body, 5).graph.input] == ["X", "two"]
+
+
 def test_other_outputs_stay_unless_they_depend_on_the_layer():
     nodes = "s = MatMul(r, V)  Y = Softmax(s)  L = ArgMax <axis = 1, keepdims = 0> (s)  E = Identity(r)"
     body = model("float[3,2] V", nodes, "int64[N] L, float[N,2] Y, float[N,3] E")

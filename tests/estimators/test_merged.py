@@ -1195,6 +1195,10 @@ def test_initial_weights_are_no_constants(array):
 
 #: Parameters that resemble buffers.
 PARAMETERS = {
+    "an intercept of few digits": network(
+        'A = Gemm(X, W, "f.bias") B = Tanh(A) Y = MatMul(B, U)',
+        **{"W": W, "U": U, "f.bias": np.array([0.1, 0.25, 0.9])},
+    ),
     "a name before a weight": network(
         'A = MatMul(X, "f.center") B = Tanh(A) Y = MatMul(B, "f.weight")', **{"f.center": U, "f.weight": W}
     ),

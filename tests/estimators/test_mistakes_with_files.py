@@ -149,9 +149,55 @@ def test_weights_of_another_type(dtype):
         R(onx).fit(X, y)
 
 
+@pytest.mark.parametrize("producer", ["", "pytorch"])
+def test_weights_of_another_type_in_front_of_others(producer):
+    """The type of the product is that of its first operand, so that only onnxruntime refuses the node."""
+    nodes = [helper.make_node("MatMul", ["X", "weight"], ["h"]), helper.make_node("Add", ["h", "bias"], ["Y"])]
+    onx = built(nodes, 21, ("weight", np.ones((3, 1))), ("bias", np.ones(1, np.float32)))
+    onx.producer_name = producer
+    with pytest.raises(ModelError, match=r"must have one type. Store arrays of numpy as float32, .*astype"):
+        R(onx).fit(X, y)
+
+
+def test_a_false_type_of_a_result():
+    onx = built([helper.make_node("MatMul", ["X", "W"], ["Y"])], 21, ("W", np.ones((3, 1), np.float32)))
+    onx.graph.output[0].type.tensor_type.elem_type = 11
+    with pytest.raises(ModelError, match=r"'Y' is declared as DOUBLE, but computed as FLOAT. Declare .*TensorProto.FL"):
+        R(onx).fit(X, y)
+
+
 # --------------------------------------------------------------------------- names
 
+
+def without_opset(*domains):
+    """Return a model that does not declare the opsets of these domains."""
+    nodes = [
+        helper.make_node("Scaler", ["X"], ["h"], domain="ai.onnx.ml", offset=[0.0], scale=[2.0]),
+        helper.make_node("MatMul", ["h", "W"], ["Y"]),
+    ]
+    onx = built(nodes, 21, ("W", np.ones((3, 1), np.float32)))
+    declared = {"": 21, "ai.onnx.ml": 3}
+    del onx.opset_import[:]
+    onx.opset_import.extend(helper.make_opsetid(d, version) for d, version in declared.items() if d not in domains)
+    return onx
+
+
 CALLS = {
+    **{
+        f"no opset of {domains}": (
+            lambda domains=domains: R(without_opset(*domains)).fit(X, y),
+            ModelError,
+            "Declare the domain of each operator, for example onnx.helper.make_model(graph, opset_imports=[onnx.helper.",
+        )
+        for domains in [("ai.onnx.ml",), ("", "ai.onnx.ml")]
+    },
+    "an operator in other letters": (
+        lambda: R(built([helper.make_node("Matmul", ["X", "W"], ["Y"])], 17, ("W", np.ones((3, 1), np.float32)))).fit(
+            X, y
+        ),
+        ModelError,
+        "ONNX has no operator Matmul (node ''), so the file is not valid. Did you mean 'MatMul'?",
+    ),
     "embed a module": (
         lambda: R(NETWORK, max_iter=0).fit(X, y).embed(X, "body"),
         ModelError,

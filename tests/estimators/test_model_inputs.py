@@ -323,6 +323,14 @@ def test_rows_that_depend_on_one_another(kind):
         tuned(onnx.parser.parse_model(text), max_iter=1).fit(1 + X[:, :3] ** 2, y)
 
 
+def test_statistics_of_the_batch_have_the_mode_as_remedy():
+    onx = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]> g (float[n, 3] a) => (float[n, 1] y)
+    <float[3, 1] W = {1, 1, 1}, float[3] s = {1, 2, 1}, float[3] z = {0, 1, 0}, float[3] m = {1, 0, 0},
+     float[3] v = {2, 1, 1}> { h, _, __ = BatchNormalization<training_mode = 1>(a, s, z, m, v) y = MatMul(h, W) }""")
+    with pytest.raises(ModelError, match=r"BatchNormalization is in training mode\. Export .*, after model.eval\(\)"):
+        tuned(onx, max_iter=1).fit(1 + X[:, :3] ** 2, y)
+
+
 @pytest.mark.parametrize("place", range(8))
 def test_one_row_that_alone_has_a_result(place):
     """Without the largest row, another one has it."""

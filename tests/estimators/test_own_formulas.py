@@ -1,13 +1,15 @@
 """Functions and objects of the user: their current behaviour counts, not that at the time a graph was built."""
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 from scipy.sparse import csr_matrix
 from sklearn.datasets import make_regression
 from sklearn.linear_model import LinearRegression
 
 from onnxtrain import OrtGradientRegressor
-from onnxtrain.errors import ExportError, LossError
+from onnxtrain.errors import DataError, ExportError, LossError
 from onnxtrain.losses import LOSSES, loss
 from onnxtrain.optim.base import Optimizer
 from onnxtrain.training.evaluate import build_loss_and_gradient
@@ -310,3 +312,25 @@ def test_a_loss_with_more_values_than_rows_is_refused():
     expected = OrtGradientRegressor(loss="squared_error", random_state=0, max_iter=3).fit(X, two)
     found = back.set_params(random_state=0, max_iter=3).fit(X, two)
     np.testing.assert_allclose(found.predict(X), expected.predict(X), rtol=1e-5)
+
+
+#: The log probability, mean and deviation of each of two parts of a mixture, as a mixture density network returns them.
+MIXTURE = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]> g (float[n, 3] X) => (float[n, 6] Y)
+    <float[3, 6] W = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7, 8, 9}, int64[3] two = {2, 2, 2}> {
+        h = MatMul(X, W)  a, m, b = Split <axis = 1> (h, two)
+        p = LogSoftmax <axis = 1> (a)  s = Softplus(b)  Y = Concat <axis = 1> (p, m, s)
+    }""")
+
+
+def of_a_mixture(op, y_true, y_pred):
+    log_p, mean, s = y_pred[:, :2], y_pred[:, 2:4], y_pred[:, 4:] + 1e-3
+    z = (y_true[:, :1] - mean) / s
+    return -op.ReduceLogSumExp(log_p - z * z / 2 - op.Log(s), [1], keepdims=1)
+
+
+def test_a_loss_that_takes_fewer_columns_than_the_model_has():
+    model = OrtGradientRegressor(MIXTURE, loss=of_a_mixture, max_iter=2, learning_rate=0.01)
+    with pytest.raises(DataError, match=r"If the loss uses one column of y_true, pass numpy.repeat\(.*\), 6, axis=1\)"):
+        model.fit(X, y)
+    curve = model.fit(X, np.repeat(np.reshape(y, (-1, 1)), 6, axis=1)).loss_curve_  # filterwarnings = error
+    assert curve[1] < curve[0]

@@ -52,6 +52,7 @@ def model(head, nodes, declared=None, weights=None, inputs=f"double[n, {T}, {P}]
 TOKENS = model(f"double[n, {T}, {K}] Z", "")
 OPEN = model(f"double[n, t, {K}] Z", "", inputs=f"double[n, t, {P}] X")  # of any length
 CHANNELS = model(f"double[n, {K}, {T}] Y", "Y = Transpose <perm = [0, 2, 1]> (Z)")
+AVERAGED = model(f"double[n, {T}, 1] Y", "last = Constant <value_ints = [2]> () Y = ReduceMean(Z, last)")
 GRID = model(f"double[n, h, w, {K}] Z", "", inputs=f"double[n, h, w, {P}] X")
 FLAT = onnx.parser.parse_model(
     f'<ir_version: 10, opset_import: ["" : 21]> rows (double[n, {P}] X) => (double[n, {K}] Z) '
@@ -463,6 +464,8 @@ def test_the_axis_of_the_classes_is_the_one_that_labels_lack(shape, target, told
         ((None, 5, 7), (5, 6), None, DataError, r"y has shape \(n, 5, 6\), but the output 'Y' has shape \(n, 5, 7\)"),
         ((None, 5, 7), (7,), 2, DataError, "without its class axis, class_axis=2"),
         ((None, 5, 7), (5, 7), 2, DataError, r"y has shape \(n, 5, 7\)"),
+        ((None, 5, 7), (1, 5), None, DataError, r"Pass numpy.squeeze\(y, axis=1\)\.$"),
+        ((None, 5, 7), (6, 1), None, DataError, r"or one value per entry \(the shape of the output\)\.$"),
         ((None, 5, 7), (7,), 3, ParameterError, "class_axis must be from 1 to 2 for the output 'Y' with 3 axes, got 3"),
         ((None, 5, 7), (7,), 0, ParameterError, "got 0. Axis 0 holds the rows"),
     ],
@@ -544,7 +547,12 @@ def square(**params):
         (
             lambda: OrtGradientRegressor(TOKENS).fit(X, VALUES[..., 0]),
             DataError,
-            r"has 3 values for each entry of y, on axis 2",
+            r"has 3 values for each entry of y, on axis 2.* use OrtGradientClassifier\.$",
+        ),
+        (
+            lambda: OrtGradientRegressor(AVERAGED).fit(X, VALUES[:, 0, :1]),
+            DataError,
+            r"on axis 1.* For one value per row, pass y.ravel\(\), set head='new', and features= to a value",
         ),
         (lambda: OrtGradientRegressor(TOKENS).fit(X, np.abs(VALUES) * np.inf), DataError, "Input y contains infinity"),
         (lambda: OrtGradientRegressor(TOKENS).fit(X, VALUES * np.nan), DataError, "All values in y are NaN"),

@@ -149,12 +149,11 @@ def _apply_rule(
             "gradient of each output."
         )
     xs = operands(node)
-    if any(dx is not None for dx in gradients[len(xs) :]):
-        raise GradientError(f"The rule of {_named(node)} returned {len(gradients)} gradients for {len(xs)} operands.")
-    if not is_of_package(known.rule) and any(x in active for x in xs[len(gradients) :]):
+    too_many = any(dx is not None for dx in gradients[len(xs) :])
+    if too_many or (not is_of_package(known.rule) and any(x in active for x in xs[len(gradients) :])):
         raise GradientError(
             f"The rule of {_named(node)} returned {len(gradients)} gradient{'s' * (len(gradients) != 1)} for {len(xs)} "
-            "operands. Return one for each in their order, and None for one without a derivative."
+            f"operand{'s' * (len(xs) != 1)}. Return one for each in their order, and None for one without a derivative."
         )
     for x, dx in zip(xs, gradients, strict=False):
         if dx is None or x is None or x not in active:
@@ -189,7 +188,7 @@ def _faults_of_the_rule(node: ir.Node, outputs: Iterable[ir.Value]) -> Iterator[
                 "node.inputs has the operands of the node."
             )
         raise GradientError(
-            f"The rule of {_named(node)} failed for ({operands_}): {type(e).__name__}: {e}. {remedy}"
+            f"The rule of {_named(node)} failed for ({operands_}): {type(e).__name__}: {str(e).rstrip('.')}. {remedy}"
         ) from e
 
 
@@ -220,9 +219,10 @@ def _check(node: ir.Node, x: ir.Value, dx: ir.Value) -> None:
     """Raise if a gradient differs from its primal in type or shape; quantized values have float gradients."""
     same_type = x.dtype is None or dx.dtype is None or x.dtype == dx.dtype or (is_quantized(x) and is_float(dx))
     if not (same_type and _may_have_one_shape(x, dx)):
+        broadcast = " If the operator broadcasts its operands, register the rule with broadcast=True."
         raise GradientError(
             f"The rule of {_named(node)} returned {describe(dx)} as the gradient of {describe(x)}: "
-            "type and shape must match."
+            f"type and shape must match.{broadcast * same_type}"
         )
 
 

@@ -130,7 +130,7 @@ def no_gradient(*op_types: str, domain: str = "", override: bool = False) -> Non
     RULES.check_names(op_types)
     _check_operators(op_types, domain)
     keys = (operator_name(name, domain) for name in op_types)
-    RULES.register(*keys, override=override)(Derivative(None))
+    RULES.register(*keys, override=override, definition=no_gradient)(Derivative(None))
 
 
 def _check_operators(op_types: Sequence[str], domain: str) -> None:

@@ -20,6 +20,10 @@ _TYPES = (
 #: The remedies for files that were built or edited by hand, by words of the error.
 _BY_HAND = {
     **dict.fromkeys(("inconsistent type", "bound to different types"), graph.ONE_TYPE),
+    "No opset import for domain": (
+        "Declare the domain of each operator, for example onnx.helper.make_model(graph, opset_imports="
+        "[onnx.helper.make_opsetid('', 21), onnx.helper.make_opsetid('ai.onnx.ml', 3)])."
+    ),
     "which no node computes": "Add an initializer or an input of this name, or correct the name in the node.",
 }
 
@@ -42,8 +46,9 @@ def remedy_of_faulty_file(onx: onnx.ModelProto, error: str) -> str:
         return lost
     if is_of_keras(onx) and "ONNX has no operator" in error:
         return f"The exporter of Keras with TensorFlow kept it, and onnxruntime cannot run it either. {WITH_JAX}"
+    by_hand = next((remedy for words, remedy in _BY_HAND.items() if words in error), "")
     if onx.producer_name != "pytorch":
-        return next((remedy for words, remedy in _BY_HAND.items() if words in error), "")
+        return by_hand
     of_dynamo = bool(held_by_module(onx) or folded_from(onx))
     if "ShapeInferenceError" in error or "Invalid attribute perm" in error:
         this, other = ("True", "False, do_constant_folding=False") if of_dynamo else ("False", "True")
@@ -58,7 +63,7 @@ def remedy_of_faulty_file(onx: onnx.ModelProto, error: str) -> str:
             "torch.onnx.export(..., dynamo=False) wrote a list of tensors as a sequence, whose shapes are unknown. Use "
             "torch.onnx.export(..., dynamo=True)."
         )
-    return ""
+    return by_hand
 
 
 def _remedy_of_dynamo(onx: onnx.ModelProto, error: str) -> str:

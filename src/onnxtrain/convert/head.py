@@ -103,6 +103,7 @@ def with_new_head(
             "len(numpy.unique(y))."
         )
     proto = graph.inline_functions(graph.without_maps(graph.read(model)))
+    graph.leave_out_listed_weights(proto)
     if any(node.domain == "ai.onnx.ml" for node in proto.graph.node):
         proto = rewrite_model(proto)
     with graph.as_model_error("Shapes cannot be inferred"):

@@ -82,8 +82,9 @@ def remarks_on_keras(onx: onnx.ModelProto, trained: Collection[str]) -> list[str
     if not is_of_keras(onx):
         return []
     nodes, found = list(graph.nodes_in(onx.graph.node)), []
+    unfolded = {x for n in nodes if n.op_type == "BatchNormalization" for x in n.input}
     normalized = {x for n in nodes if _NORMALIZED.search(n.name) for x in n.input}
-    if folded := [w for w in trained if w in normalized or _NORMALIZED.search(w)]:
+    if folded := [w for w in trained if w not in unfolded and (w in normalized or _NORMALIZED.search(w))]:
         found.append(
             f"The exporter of Keras computed {_listed(folded)} from several weights, those of BatchNormalization among "
             f"them. The results are trained here, but Keras trains what they come from. To keep it: {WITH_JAX}"

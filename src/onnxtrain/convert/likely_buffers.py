@@ -110,9 +110,10 @@ def likely_buffers(onx: onnx.ModelProto) -> list[str]:
     """Return the initializers of a file of torch.onnx.export(dynamo=False) that are probably no parameters."""
     found = _Graph(onx)
     named = {*_scales_of_rows(found), *_scales_of_outputs(found), *factors_of_waves(onx), *_called_buffers(onx)}
+    intercepts = {x for node in onx.graph.node if node.op_type in ("Gemm", "Conv") for x in node.input[2:]}
     likely = []
     for i in onx.graph.initializer:
-        if i.data_type == onnx.TensorProto.FLOAT:
+        if i.data_type == onnx.TensorProto.FLOAT and not (i.name in intercepts and i.name.endswith(".bias")):
             array, computed = graph.array_of(i), is_computed(i.name)
             if (i.name in named and not computed) or (
                 may_be_constant(array) and not (computed and may_be_result(array))

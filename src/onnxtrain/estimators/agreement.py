@@ -13,7 +13,6 @@ import onnx
 from sklearn.base import is_classifier, is_outlier_detector, is_regressor
 from sklearn.isotonic import IsotonicRegression
 
-from onnxtrain import graph
 from onnxtrain.cache import Cache, content_key
 from onnxtrain.convert import answer
 from onnxtrain.convert.additions.calibration import (
@@ -41,7 +40,7 @@ from onnxtrain.convert.learned import inside
 from onnxtrain.errors import ConversionError, DataError, ModelError, OnnxTrainError, warn
 from onnxtrain.estimators.decoder import LabelDecoder
 from onnxtrain.estimators.frames import count_rows
-from onnxtrain.estimators.independence import check_first_axis, check_rows_alone, random_numbers
+from onnxtrain.estimators.independence import check_first_axis, check_rows_alone, in_training_mode, random_numbers
 from onnxtrain.estimators.original import answers_of_onnx, computes_in_halves, has_halves, is_rough, quantized_steps
 from onnxtrain.estimators.protocols import Features, take
 from onnxtrain.estimators.trained import TrainedModel
@@ -367,9 +366,8 @@ def _remedy_of_file(original: onnx.ModelProto, expected: np.ndarray) -> str:
     """Return the remedy for a file whose output the trainable form does not reproduce."""
     if has_halves(original) and not np.isfinite(expected).all():
         return _TOO_LARGE_FOR_HALVES
-    if any(n.op_type == "BatchNormalization" and len(n.output) > 1 for n in graph.nodes_in(original.graph.node)):
-        return "BatchNormalization is in training mode. Export the network in evaluation mode, after model.eval()."
-    return lost_outputs(original) or random_numbers(original) or _OTHER_OUTPUT
+    found = in_training_mode(original) or lost_outputs(original) or random_numbers(original)
+    return found or _OTHER_OUTPUT
 
 
 def _are_opposites(scores: np.ndarray, original: bytes) -> bool:

@@ -149,9 +149,10 @@ def _check_alone(model: TrainedModel, alone: np.ndarray, expected: np.ndarray) -
         "nodes of one graph are not rows: export the network for inputs with a first axis of sequences or graphs, such "
         "as (graphs, nodes, features). Export it in evaluation mode."
     )
+    remedy = of_batch or in_training_mode(original) or _softmax_of_rows(original) + another_axis
     raise ModelError(
         f"The output {model.source.model.output!r} of a row depends on the other rows of its batch or on their number, "
-        f"but batches are drawn at random. {of_batch or _softmax_of_rows(original) + another_axis}"
+        f"but batches are drawn at random. {remedy}"
     )
 
 
@@ -199,6 +200,15 @@ def random_numbers(onx: onnx.ModelProto) -> str:
         f"{found.op_type} (node {found.name!r}) draws other numbers in each run. Export the network in evaluation "
         "mode, or make the random numbers an input."
     )
+
+
+def in_training_mode(onx: onnx.ModelProto) -> str:
+    """Return the remedy for a BatchNormalization that computes the statistics of each batch; empty if there is none."""
+    for node in graph.nodes_in(onx.graph.node):
+        trains = len(node.output) > 1 or any(a.name == "training_mode" and a.i for a in node.attribute)
+        if node.op_type == "BatchNormalization" and trains:
+            return "BatchNormalization is in training mode. Export the network in evaluation mode, after model.eval()."
+    return ""
 
 
 def _softmax_of_rows(onx: onnx.ModelProto) -> str:

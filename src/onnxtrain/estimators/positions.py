@@ -128,10 +128,14 @@ class PositionValues(Values):
         """Return these targets with the number of axes of y."""
         model = source.model
         if model.width != 1:
+            per_row = (
+                " For one value per row, pass y.ravel(), set head='new', and features= to a value from whose mean over "
+                "the positions it follows."
+            )
             raise DataError(
                 f"y must have the shape of the output {model.output!r} of the model, but the output has {model.width} "
                 f"values for each entry of y, on axis {model.class_axis}. To learn a class per position, use "
-                "OrtGradientClassifier."
+                f"OrtGradientClassifier.{per_row * (y.size == len(y))}"
             )
         return super().learned(y, source, sample_weight)
 

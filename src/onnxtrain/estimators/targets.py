@@ -19,8 +19,10 @@ from onnxtrain.convert.learned import predictor_of
 from onnxtrain.errors import DataError, ModelError, ParameterError
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, OnnxModel, is_onnx
 from onnxtrain.estimators.validation import check_domain, check_size, check_target, one_column, warn_of_lost_targets
+from onnxtrain.losses import find_loss
 from onnxtrain.losses.link import OF_CLASSES
 from onnxtrain.losses.outputs import choose_output
+from onnxtrain.registry import is_of_package
 from onnxtrain.training.model import TrainableModel
 
 if TYPE_CHECKING:
@@ -171,8 +173,10 @@ class Values(Targets):
 
     def encode(self, y: np.ndarray, model: TrainedModel) -> np.ndarray:
         """Return the targets as (n, k); raise if the loss does not accept them."""
-        y = check_target(y, model.source.model.width, model.dtype)
-        check_domain(y, model.objective.loss, dict(model.objective.loss_params))
+        loss, params = model.objective.loss, dict(model.objective.loss_params)
+        own_loss = not is_of_package(find_loss(loss, params).function)
+        y = check_target(y, model.source.model.width, model.dtype, own_loss=own_loss)
+        check_domain(y, loss, params)
         return y
 
 

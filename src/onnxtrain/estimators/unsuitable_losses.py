@@ -19,7 +19,7 @@ from onnxtrain.estimators.reports import is_part_of_more
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.losses import Prediction, find_loss
 from onnxtrain.losses.link import OF_CLASSES, Link, scores_behind
-from onnxtrain.losses.ranges import range_of
+from onnxtrain.losses.ranges import columns, range_of
 from onnxtrain.registry import is_of_package
 from onnxtrain.runtime.device import find_device
 from onnxtrain.runtime.session import Place
@@ -107,7 +107,7 @@ _RATIO = 50.0
 def warn_of_no_minimum(model: TrainedModel, label: np.ndarray) -> None:
     """Warn of a loss of the user's own that falls without end as the predictions grow, or fall.
 
-    Nothing is said if the range of the model's output bounds the loss.
+    Nothing is said if the range of the model's output, or of some of its columns, bounds the loss.
     """
     objective = model.objective
     loss = find_loss(objective.loss, dict(objective.loss_params), classifies=objective.classifies).function
@@ -191,10 +191,12 @@ def _falls(model: TrainedModel) -> bool:
 
 
 def _width_if_unbounded(model: TrainedModel) -> int:
-    """Return the number of outputs; 0 if their range is known, or if there are several axes."""
+    """Return the number of outputs; 0 if their range, or a bound of some, is known, or if there are several axes."""
     onx = graph.reload(model.source.model.graph())
     output = next(v for node in onx.graph for v in node.outputs if v.name == model.scores)
     known = range_of(output)
+    if any(np.isfinite([part.low, part.high]).any() for part in map(range_of, columns(output))):
+        return 0  # such as the mixture of a density network: log probabilities, means, deviations
     width = output.shape[1] if output.shape is not None and len(output.shape) == 2 else None
     return width if isinstance(width, int) and not np.isfinite([known.low, known.high]).all() else 0
 

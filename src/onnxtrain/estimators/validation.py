@@ -503,7 +503,7 @@ def warn_of_lost_targets(y: np.ndarray) -> None:
 
 
 @as_data_error()
-def check_target(y: np.ndarray, width: int, dtype: str) -> np.ndarray:
+def check_target(y: np.ndarray, width: int, dtype: str, *, own_loss: bool = False) -> np.ndarray:
     """Return regression targets as (n, width).
 
     Raises
@@ -522,6 +522,11 @@ def check_target(y: np.ndarray, width: int, dtype: str) -> np.ndarray:
             raise DataError(
                 f"y has {columns}, but the model has {outputs}, and MultiOutputRegressor or RegressorChain passes one "
                 "target at a time. Leave it out, fit(X, y) with all targets, or pass it an unfitted model."
+            )
+        if own_loss and y.shape[1] == 1:
+            raise DataError(
+                f"y has {columns}, but the model has {outputs}, and y_true has the shape of y_pred. If the loss uses "
+                f"one column of y_true, pass numpy.repeat(numpy.reshape(y, (-1, 1)), {width}, axis=1)."
             )
         raise DataError(
             f"y has {columns}, but the model has {outputs}. Pass one column for each output. For other columns, "

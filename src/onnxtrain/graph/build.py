@@ -130,7 +130,7 @@ class Builder(GraphBuilder):
             if "No schema registered" in problem and node.domain:
                 return  # an operator of the user, whose results have unknown types
             if "No schema registered" in problem:
-                raise ModelError(f"ONNX has no operator {node.op_type!r}. {_nearest_operator(node.op_type)}")
+                raise ModelError(f"ONNX has no operator {node.op_type!r}. {nearest_operator(node.op_type)}")
             operands = ", ".join(describe(v) for v in node.inputs)
             example = f"op.{node.op_type}(..., _outputs=2)"
             several = f" Pass the number of results: {example}." if "output size" in problem else ""
@@ -153,7 +153,7 @@ def _operators() -> set[str]:
     return {schema.name for schema in onnx.defs.get_all_schemas() if not schema.domain and not schema.deprecated}
 
 
-def _nearest_operator(name: str) -> str:
+def nearest_operator(name: str) -> str:
     """Return the end of a message about an unknown operator: the operator of ONNX that was probably meant."""
     near = did_you_mean(name, _operators(), _SYNONYMS).partition("Known")[0]
     near = "Use op.Mul(x, x). " if name.casefold() == "square" else near

@@ -40,6 +40,7 @@ from onnxtrain.graph.flow import ancestors
 from onnxtrain.graph.fused import spell_out_fused
 from onnxtrain.graph.inference import infer_shapes, without_false_declarations
 from onnxtrain.graph.normalize import (
+    IR_WITH_DEFAULTS,
     drop_unused_statistics,
     forget_scalars,
     inline_functions,
@@ -61,9 +62,6 @@ ModelLike: TypeAlias = "onnx.ModelProto | bytes | str | os.PathLike[str]"
 
 #: The newest IR version that all supported versions of onnxruntime (1.19 and newer) can read.
 IR_VERSION = 10
-
-#: Before this IR version every initializer had to be an input as well.
-_IR_WITH_DEFAULTS = 4
 
 
 def read(onx: ModelLike, held: dict[str, np.ndarray] | None = None) -> onnx.ModelProto:
@@ -250,13 +248,13 @@ def load(onx: ModelLike) -> ir.Model:
         check_nodes(proto)
         proto = without_false_declarations(_in_order(proto))
         spell_out(proto.graph, {})
-        all_listed = proto.ir_version < _IR_WITH_DEFAULTS
+        all_listed = proto.ir_version < IR_WITH_DEFAULTS
         proto = convert_opset(proto)
         quantize_by_standard(proto.graph)
         drop_unused_statistics(proto.graph)
         if all_listed:
             leave_out_defaults(proto.graph)
-            proto.ir_version = _IR_WITH_DEFAULTS  # before, onnx infers no shapes from initializers that are no inputs
+            proto.ir_version = IR_WITH_DEFAULTS  # before, onnx infers no shapes from initializers that are no inputs
         model = infer(proto)
         while _spelled_out(model) or repeat_bodies(model) or take_known_branches(model) or name_squeezed_axes(model):
             model = infer(_without_inferred(ir.to_proto(model)))

@@ -33,6 +33,9 @@ from onnxtrain.graph.query import (
 #: The largest number of elements of sparse initializers made dense, all together: a small file could fill the memory.
 _MOST_DENSE = 2**27
 
+#: Before this IR version every initializer had to be an input as well.
+IR_WITH_DEFAULTS = 4
+
 #: The longest Range that is computed: as many axes as a tensor may have.
 _FEW = 64
 
@@ -137,6 +140,19 @@ def leave_out_defaults(graph: onnx.GraphProto) -> None:
     """Remove initializers from the inputs, in place: their default values become final."""
     weights = {w.name for w in graph.initializer}
     assign(graph.input, [value for value in graph.input if value.name not in weights])
+
+
+def leave_out_listed_weights(proto: onnx.ModelProto) -> None:
+    """Remove initializers from the inputs, in place, if the file lists its weights there, as those of IR version 3 do.
+
+    In other files, an initializer among the inputs is the default of an input that users feed.
+    """
+    layers = (node for node in proto.graph.node if node.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul"))
+    factors = {x for node in layers for x in node.input[1:]}
+    listed = {value.name for value in proto.graph.input} & {w.name for w in proto.graph.initializer}
+    if proto.ir_version < IR_WITH_DEFAULTS or listed & factors:
+        leave_out_defaults(proto.graph)
+        proto.ir_version = max(proto.ir_version, IR_WITH_DEFAULTS)
 
 
 def spell_out(graph: onnx.GraphProto, outside: Mapping[str, onnx.TensorProto]) -> None:

@@ -9,6 +9,7 @@ import onnx
 import onnx.numpy_helper
 
 from onnxtrain.errors import ModelError
+from onnxtrain.graph.build import nearest_operator
 from onnxtrain.graph.inference import convert_version, infer_types, refuse_negative
 from onnxtrain.graph.query import assign, bodies_of, nodes_in
 from onnxtrain.opsets import OPSET, WIDENED_SINCE, changed_operators, has_newer_types, only_widened
@@ -72,7 +73,8 @@ def _raised(proto: onnx.ModelProto, found: int) -> onnx.ModelProto:
     except Exception as e:  # the converter raises RuntimeError and its own ConvertError
         if unknown := next((node for node in nodes_in(proto.graph.node) if _is_unknown(node)), None):
             raise ModelError(
-                f"ONNX has no operator {unknown.op_type} (node {unknown.name!r}), so the file is not valid"
+                f"ONNX has no operator {unknown.op_type} (node {unknown.name!r}), so the file is not valid. "
+                f"{nearest_operator(unknown.op_type)}"
             ) from e
         raise ModelError(
             f"Opset {found} cannot be converted to {OPSET}: {str(e).rstrip('.')}. Export the model with a later opset, "

@@ -352,7 +352,10 @@ def _remedy(shape: Sequence[int | None], target: Sequence[int]) -> str:
     if len(target) != len(shape) - 1:
         return ""
     if 1 in target:
-        return f" Pass numpy.squeeze(y, axis={1 + list(target).index(1)})."
+        axis = 1 + list(target).index(1)
+        squeezed = [*target[: axis - 1], *target[axis:]]
+        fits = any(_fit([*shape[1:i], *shape[i + 1 :]], squeezed) for i in range(1, len(shape)))
+        return f" Pass numpy.squeeze(y, axis={axis})." if fits else ""
     colors = ""
     if len(shape) == 4 and target[-1] == 3:  # a color of red, green and blue per position
         code = "numpy.unique(y.reshape(-1, 3), axis=0, return_inverse=True)[1].reshape(y.shape[:-1])"
