@@ -44,6 +44,13 @@ class Trainer:
             np.float64 if types["learning_rate"] == "tensor(double)" else np.float32
         )
 
+    def inputs(self):
+        """Return the names of the rows, targets and sample weights that rows() takes."""
+        sessions = [s for s in (self._before, self._step) if s is not None]
+        taken = {i.name for s in sessions for i in s.get_inputs()}
+        made = {o.name for s in sessions[:-1] for o in s.get_outputs()}
+        return taken - made - {"learning_rate"} - self.state.keys()
+
     def rows(self, rows):
         """Return the rows of the step; the frozen part is computed once for each row."""
         if self._before is not None:
@@ -75,10 +82,11 @@ def main(folder, path):
     """Train for the epochs given in the file of rows, in the order of its rows."""
     with np.load(path) as file:
         given = dict(file)
-    batch_size, epochs, rate = (
-        given.pop(name).item() for name in ("batch_size", "epochs", "learning_rate")
-    )
     trainer = Trainer(folder)
+    settings = "batch_size", "epochs", "learning_rate"
+    if lacking := {*settings, *trainer.inputs()} - given.keys():
+        sys.exit(f"{path} lacks {sorted(lacking)}. It has {sorted(given)}.")
+    batch_size, epochs, rate = (given.pop(name).item() for name in settings)
     rows = trainer.rows(given)
     n = len(next(iter(rows.values())))
     for epoch in range(epochs):

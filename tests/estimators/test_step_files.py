@@ -330,6 +330,13 @@ def test_another_solver_begins_at_step_one(tmp_path):
         np.testing.assert_array_equal(away.weights_[weight], w, err_msg=weight)
 
 
+def test_a_file_of_rows_that_lacks_some(folders, tmp_path):
+    np.savez(tmp_path / "rows.npz", x=IRIS[0], batch_size=32, epochs=1)
+    command = [sys.executable, str(RUNNER), str(folders["network"]), str(tmp_path / "rows.npz")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert "rows.npz lacks ['X', 'learning_rate', 'y']. It has ['batch_size', 'epochs', 'x']." in done.stderr
+
+
 def test_a_file_goes_on_where_it_was(folders, tmp_path):
     model = fitted("network").load_training_state(folders["network"])
     save(model, tmp_path / "model.onnx")
@@ -753,6 +760,7 @@ WRONG = {
         "'a' of state 1 contains values that are not finite: its training",
     ),
     "arrays": ([np.ones(1)], None, r"a list of states, .* average_states\(\[a, b\]\), got an entry of type ndarray\."),
+    "files": (["a.npz"], None, r"got an entry of type str\. Read a file first: dict\(numpy.load\('state.npz'\)\)\."),
 }
 
 

@@ -18,6 +18,7 @@ The states that machines reached with the same step are averaged by :func:`avera
 
 from __future__ import annotations
 
+import os
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -542,6 +543,7 @@ def average_states(
             "states must be a list of states, each a mapping of str to array, as in average_states([a, b]), got "
             f"{'a single' if other is states else 'an entry of type'} {type(other).__name__}."
             + (remedy if hasattr(other, "weights_") else "")
+            + (" Read a file first: dict(numpy.load('state.npz'))." if isinstance(other, (str, os.PathLike)) else "")
         )
     found = [{name: np.asarray(x) for name, x in state.items()} for state in given]
     for i, name, x in ((i, name, x) for i, state in enumerate(found) for name, x in state.items()):
