@@ -217,10 +217,13 @@ def test_weights_may_be_listed_among_the_inputs(ir_version, features):
     np.testing.assert_allclose(run(changed, {"X": X})[0], expected, rtol=1e-6)
 
 
-def test_a_default_of_an_input_stays():
-    body = model("float[3,2] V", "s = Gemm(r, V, c)  Y = Div(s, two)")
-    body.graph.input.append(onnx.helper.make_tensor_value_info("two", 1, []))
-    assert [i.name for i in with_new_head(body, 5).graph.input] == ["X", "two"]
+@pytest.mark.parametrize(
+    "name, shape, nodes", [("two", [], "s = Gemm(r, V, c)  Y = Div(s, two)"), ("W", [4, 3], "Y = Gemm(r, V, c)")]
+)
+def test_a_default_of_an_input_stays(name, shape, nodes):
+    body = model("float[3,2] V", nodes)
+    body.graph.input.append(onnx.helper.make_tensor_value_info(name, 1, shape))
+    assert [i.name for i in with_new_head(body, 5).graph.input] == ["X", name]
 
 
 def test_other_outputs_stay_unless_they_depend_on_the_layer():

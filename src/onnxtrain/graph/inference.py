@@ -345,11 +345,6 @@ def without_false_declarations(proto: onnx.ModelProto) -> onnx.ModelProto:
     onnx and onnxruntime keep a false shape, and gradients are summed along the axes that seem to be broadcast. A type
     that contradicts the inferred one is false. A length of the first axis that is not inferred may be that of an
     earlier batch, so it is dropped if the value depends on inputs whose first axis has a name.
-
-    Raises
-    ------
-    ModelError
-        An output is declared with a false element type, which no runtime accepts.
     """
     inferred = infer_shapes(_without_declarations(proto)).graph
     names = {d for v in proto.graph.input for d in dimensions(v) or () if isinstance(d, str)}
@@ -358,8 +353,6 @@ def without_false_declarations(proto: onnx.ModelProto) -> onnx.ModelProto:
     for i, (graph, typed) in enumerate(zip(_graphs(proto.graph), _graphs(inferred), strict=True)):
         found = {v.name: v for v in _typed_values(typed)}
         for value in (v for v in _typed_values(graph) if v.name in found):
-            if i == 0:
-                _check_element_type(value, found[value.name])
             if _contradict(value, found[value.name], names):
                 corrected[i, value.name] = found[value.name].type
             elif i == 0 and value.name in rows and _has_a_first_length(value, found[value.name]):
@@ -420,17 +413,6 @@ def _without_first_length(type_: onnx.TypeProto) -> onnx.TypeProto:
 
 def _typed_values(graph: onnx.GraphProto) -> list[onnx.ValueInfoProto]:
     return [v for v in (*graph.input, *graph.value_info, *graph.output) if v.HasField("type")]
-
-
-def _check_element_type(declared: onnx.ValueInfoProto, inferred: onnx.ValueInfoProto) -> None:
-    """Raise a ModelError if a value is declared with another element type than inferred."""
-    first, second = (v.type.tensor_type.elem_type for v in (declared, inferred))
-    if first and second and first != second:
-        told, computed = map(onnx.TensorProto.DataType.Name, (first, second))
-        raise ModelError(
-            f"{declared.name!r} is declared as {told}, but computed as {computed}. Declare it as it is computed: "
-            f"onnx.helper.make_tensor_value_info({declared.name!r}, onnx.TensorProto.{computed}, shape)."
-        )
 
 
 def _contradict(declared: onnx.ValueInfoProto, inferred: onnx.ValueInfoProto, named: Container[str]) -> bool:

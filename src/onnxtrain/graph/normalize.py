@@ -148,9 +148,8 @@ def leave_out_listed_weights(proto: onnx.ModelProto) -> None:
     In other files, an initializer among the inputs is the default of an input that users feed.
     """
     layers = (node for node in proto.graph.node if node.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul"))
-    factors = {x for node in layers for x in node.input[1:]}
-    listed = {value.name for value in proto.graph.input} & {w.name for w in proto.graph.initializer}
-    if proto.ir_version < IR_WITH_DEFAULTS or listed & factors:
+    factors = {x for node in layers for x in node.input[1:]} & {w.name for w in proto.graph.initializer}
+    if proto.ir_version < IR_WITH_DEFAULTS or (factors and factors <= {value.name for value in proto.graph.input}):
         leave_out_defaults(proto.graph)
         proto.ir_version = max(proto.ir_version, IR_WITH_DEFAULTS)
 
