@@ -91,7 +91,7 @@ REMEDIES = {
     "cv": "Use a search of scikit-learn: GridSearchCV(OrtGradientRegressor(...), {'l2': [0, 0.01]}, cv=...).",
     "opset": "The file has the opset of the model. onnx.version_converter.convert_version(onx, opset) changes it to 15 "
     "and later ones. For an older one, export the original so, or the estimator of to_sklearn(): "
-    "skl2onnx.to_onnx(model.to_sklearn(), X, target_opset=...).",
+    "skl2onnx.to_onnx(model.to_sklearn(), X, target_opset=...), in which X is float32 where it is floating-point.",
     "options": "For a scikit-learn model, skl2onnx takes it: skl2onnx.to_onnx(model.to_sklearn(), X, "
     "options=...), and initial_types likewise.",
     "max_depth": "Set it on the model: estimator=GradientBoostingRegressor(max_depth=...) or the classifier.",

@@ -2599,6 +2599,8 @@ class Failing(LinearRegression):
 
 TARGET_INSIDE = pd.DataFrame(X).rename(columns=str).assign(target=y)
 TOWNS = pd.DataFrame({"town": ["Bern", None] * 10})
+GAPS = make_pipeline(make_column_transformer((OneHotEncoder(), ["town"]), remainder=StandardScaler()), Ridge())
+NIGHTS = TABLE[["area", "town"]].assign(beds=1.0, since=RENT)
 DAYS = pd.DataFrame({"day": ["2020-01-05", None] * 10})
 MONTHS = make_pipeline(FunctionTransformer(lambda X: X.apply(lambda day: pd.to_datetime(day).dt.month)), Ridge())
 BAGGED = BaggingRegressor(R(max_iter=0), n_estimators=2)
@@ -4095,7 +4097,23 @@ TENTH_HOUR = [
     (
         lambda _: R(LINE).predict(X),
         NotFittedError,
-        "Call fit(X, y). To predict with an ONNX model that is not to be trained, set max_iter=0, or run it with onnx",
+        "Call fit(X, y). To predict with an ONNX model that is not to be trained, set max_iter=0 and call fit, or run",
+    ),
+    (
+        lambda _: C().fit(TABLE[["area", "town"]].assign(street="A1"), [0, 1] * 10),
+        DataError,
+        "make_column_transformer((OneHotEncoder(), ['town', 'street']), remainder='passthrough')",
+    ),
+    (
+        lambda _: R(GAPS).fit(TOWNS.assign(area=[1.0, np.nan] * 10), RENT),
+        DataError,
+        "such as (make_pipeline(SimpleImputer(), StandardScaler()), ['area']) in make_column_transformer, or fill "
+        "them: X.fillna({'area': 0.0}). OneHotEncoder takes missing texts; for another step, fill them: X.fillna({'town'",
+    ),
+    (
+        lambda _: R(GAPS, max_iter=1).fit(NIGHTS, RENT).predict(NIGHTS.assign(beds=np.nan, since=TABLE.since)),
+        ArgumentTypeError,
+        "X contains dates or durations in 'since', but the model takes numbers. Convert such a column to numbers",
     ),
 ]
 

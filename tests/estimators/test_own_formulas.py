@@ -1,12 +1,18 @@
 """Functions and objects of the user: their current behaviour counts, not that at the time a graph was built."""
 
+import pickle
+
 import numpy as np
 import onnx
 import onnx.parser
+import pandas as pd
 import pytest
 from scipy.sparse import csr_matrix
+from sklearn.compose import make_column_transformer
 from sklearn.datasets import make_regression
-from sklearn.linear_model import LinearRegression
+from sklearn.linear_model import LinearRegression, Ridge
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
 from onnxtrain import OrtGradientRegressor
 from onnxtrain.errors import DataError, ExportError, LossError
@@ -334,3 +340,16 @@ def test_a_loss_that_takes_fewer_columns_than_the_model_has():
         model.fit(X, y)
     curve = model.fit(X, np.repeat(np.reshape(y, (-1, 1)), 6, axis=1)).loss_curve_  # filterwarnings = error
     assert curve[1] < curve[0]
+
+
+def absolute(op, y_true, y_pred):
+    return abs(y_true - y_pred) * 1.0
+
+
+def test_a_loss_is_pickled_after_an_equal_one_that_cannot_be():
+    """The graph behind the encoder is kept for both."""
+    rows = pd.DataFrame(X, columns=["a", "b", "c"][: X.shape[1]]).assign(town=["Bern", "Ulm"] * (len(X) // 2))
+    model = make_pipeline(make_column_transformer((OneHotEncoder(), ["town"]), remainder=StandardScaler()), Ridge())
+    OrtGradientRegressor(model, loss=lambda op, t, p: abs(t - p) * 1.0, max_iter=2).fit(rows, y)
+    tuned = OrtGradientRegressor(model, loss=absolute, max_iter=2).fit(rows, y)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(tuned)).predict(rows), tuned.predict(rows))

@@ -16,6 +16,7 @@ _FOR_MISSING_NUMBERS = (
     "(make_pipeline(SimpleImputer(), StandardScaler()), [{!r}]) in make_column_transformer, or fill them: "
     "X.fillna({{{!r}: 0.0}})."
 )
+_OF_TEXTS_BESIDE = " OneHotEncoder takes missing texts; for another step, fill them: X.fillna({{{!r}: 'missing'}})."
 _FOR_MISSING_TEXTS = (
     ". Fill missing texts, for example X.fillna({{{!r}: 'missing'}}), and missing numbers by an imputer in the "
     "pipeline. Its file then contains the imputer."
@@ -71,7 +72,11 @@ def _for_gaps(X: Any, columns: list[Any], *, by_column: bool) -> str:
         return _FOR_NO_VALUE.format(texts[0])
     if isinstance(first := known.iloc[0], str) and _DATE.match(first):
         return _FOR_MISSING_DATES.format(texts[0], first)
-    return (_FOR_MISSING_TRUTHS if known.map(type).eq(bool).all() else _FOR_MISSING_TEXTS).format(texts[0])
+    if known.map(type).eq(bool).all():
+        return _FOR_MISSING_TRUTHS.format(texts[0])
+    if numbers := [name for name in columns if name not in texts]:
+        return _FOR_MISSING_NUMBERS.format(numbers[0], numbers[0]) + _OF_TEXTS_BESIDE.format(texts[0])
+    return _FOR_MISSING_TEXTS.format(texts[0])
 
 
 def _columns_with_gaps(X: Any) -> list[Any]:

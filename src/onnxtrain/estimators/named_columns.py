@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_array, check_consistent_length, valid
 
 from onnxtrain.errors import DataError
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Frame, is_frame
-from onnxtrain.estimators.remedies import as_data_error
+from onnxtrain.estimators.remedies import as_data_error, check_no_dates
 from onnxtrain.estimators.validation import check_even, check_lengths
 
 
@@ -59,6 +59,8 @@ def _try(estimator: Estimator, rows: Features) -> None:
         _predict(estimator, rows)
     except TypeError as e:
         names = _missing_texts(estimator, rows) if _OF_TEXTS in str(e) and is_frame(rows) else []
+        if "DateTime64DType" in str(e):
+            check_no_dates(rows)
         if not names:
             raise
         types = ", ".join(f"{name!r}: object" for name in names)

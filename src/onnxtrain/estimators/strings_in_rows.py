@@ -46,7 +46,7 @@ def for_strings(X: Any) -> str:
     first = repr(columns[0])
     return (
         f". X contains strings in {', '.join(map(repr, columns))}, but the model takes numbers. Put an encoder before "
-        f"it, such as make_column_transformer((OneHotEncoder(), [{first}]), remainder='passthrough'), or leave these "
+        f"it, such as make_column_transformer((OneHotEncoder(), {columns}), remainder='passthrough'), or leave these "
         f"columns out. Convert numbers stored as strings with X.astype({{{first}: float}}), or with "
         f"pandas.to_numeric(X[{first}], errors='coerce') if some of the strings mark missing numbers, and dates with "
         f"pandas.to_datetime(X[{first}])."

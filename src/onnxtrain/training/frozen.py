@@ -328,9 +328,15 @@ def _elements(values: Iterable[ir.Value]) -> float:
     return float(sum(math.prod(d for d in shape if isinstance(d, int)) for shape in shapes if shape is not None))
 
 
-@cached
 def behind(objective: Objective, border: tuple[tuple[str, int], ...]) -> Objective:
     """Return the objective after a border, given as the name and the rank of each of its values."""
+    onx, constants = _graph_behind(objective, border)
+    return replace(objective, model=onx, constants=constants)
+
+
+@cached
+def _graph_behind(objective: Objective, border: tuple[tuple[str, int], ...]) -> tuple[bytes, tuple[str, ...]]:
+    """Return the model after a border, and its constants; a result with the loss would be that of an equal loss."""
     model = graph.reload(objective.model)
     values = {str(v.name): v for v in _values(model)}
     features = _features(model, objective)
@@ -342,7 +348,7 @@ def behind(objective: Objective, border: tuple[tuple[str, int], ...]) -> Objecti
     read = graph.ancestors([output])
     model.graph.inputs[:] = [*inputs, *(v for v in others if v in read)]
     onx = graph.save(model, outputs=[(objective.output, output)]).SerializeToString()
-    return replace(objective, model=onx, constants=tuple(n for n in objective.constants if values[n] in read))
+    return onx, tuple(n for n in objective.constants if values[n] in read)
 
 
 def _taken_as_input(old: ir.Value, rank: int, rows: frozenset[str]) -> ir.Value:

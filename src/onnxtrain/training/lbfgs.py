@@ -97,7 +97,8 @@ def minimize_lbfgs(
     noise = _noise(gradient, l1, eps, tol)
     if not np.isfinite(value):
         raise ConvergenceError(
-            "The loss is infinite or NaN at the initial weights. Scale the data, or set init='random'."
+            "The loss is infinite or NaN at the initial weights. Scale X and y, or set init='random'. In a loss of one's "
+            "own, numpy.exp and numpy.cosh overflow: loss='log_cosh' and op.Softplus do not."
         )
 
     def callback(intermediate_result: OptimizeResult) -> None:
@@ -313,6 +314,7 @@ def _updated(inverse_hessian: np.ndarray, s: np.ndarray, y: np.ndarray) -> np.nd
     return inverse_hessian + np.outer(s, half) + np.outer(half, s)
 
 
+@np.errstate(over="ignore", invalid="ignore")  # values that are not finite are not accepted
 def _line_search(
     objective: ValueAndGradient, x: np.ndarray, direction: np.ndarray, value: float, gradient: np.ndarray
 ) -> tuple[float, float, np.ndarray, bool]:
