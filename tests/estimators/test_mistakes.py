@@ -2599,7 +2599,9 @@ class Failing(LinearRegression):
 
 TARGET_INSIDE = pd.DataFrame(X).rename(columns=str).assign(target=y)
 TOWNS = pd.DataFrame({"town": ["Bern", None] * 10})
-GAPS = make_pipeline(make_column_transformer((OneHotEncoder(), ["town"]), remainder=StandardScaler()), Ridge())
+SCALED_BESIDE_TOWNS = make_pipeline(
+    make_column_transformer((OneHotEncoder(), ["town"]), remainder=StandardScaler()), Ridge()
+)
 NIGHTS = TABLE[["area", "town"]].assign(beds=1.0, since=RENT)
 DAYS = pd.DataFrame({"day": ["2020-01-05", None] * 10})
 MONTHS = make_pipeline(FunctionTransformer(lambda X: X.apply(lambda day: pd.to_datetime(day).dt.month)), Ridge())
@@ -2627,7 +2629,7 @@ THIRD_HOUR = [
         "Pipeline is not fitted, so its own fit was called with these rows first. Failing failed with TypeError",
     ),
     (
-        lambda _: C(make_pipeline(SplineTransformer(), TakesFirstLabel())).fit(
+        lambda _: C(make_pipeline(FunctionTransformer(np.cbrt), TakesFirstLabel())).fit(
             IRIS, pd.Series(SPECIES).rename(lambda i: i + 1)
         ),
         DataError,
@@ -4105,13 +4107,15 @@ TENTH_HOUR = [
         "make_column_transformer((OneHotEncoder(), ['town', 'street']), remainder='passthrough')",
     ),
     (
-        lambda _: R(GAPS).fit(TOWNS.assign(area=[1.0, np.nan] * 10), RENT),
+        lambda _: R(SCALED_BESIDE_TOWNS).fit(TOWNS.assign(area=[1.0, np.nan] * 10), RENT),
         DataError,
         "such as (make_pipeline(SimpleImputer(), StandardScaler()), ['area']) in make_column_transformer, or fill "
         "them: X.fillna({'area': 0.0}). OneHotEncoder takes missing texts; for another step, fill them: X.fillna({'town'",
     ),
     (
-        lambda _: R(GAPS, max_iter=1).fit(NIGHTS, RENT).predict(NIGHTS.assign(beds=np.nan, since=TABLE.since)),
+        lambda _: (
+            R(SCALED_BESIDE_TOWNS, max_iter=1).fit(NIGHTS, RENT).predict(NIGHTS.assign(beds=np.nan, since=TABLE.since))
+        ),
         ArgumentTypeError,
         "X contains dates or durations in 'since', but the model takes numbers. Convert such a column to numbers",
     ),
