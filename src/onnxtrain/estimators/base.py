@@ -94,8 +94,8 @@ if TYPE_CHECKING:
 
 _NOT_FITTED = (
     "This %(name)s instance is not fitted yet. Call fit(X, y). To predict with an ONNX model that is not to be "
-    "trained, set max_iter=0 and call fit, or run it with onnxruntime.InferenceSession. A file of onnxtrain.save is read by "
-    "onnxtrain.load."
+    "trained, set max_iter=0 and call fit, or run it with onnxruntime.InferenceSession. A file of onnxtrain.save is "
+    "read by onnxtrain.load."
 )
 
 #: The same for a fitted estimator of scikit-learn.

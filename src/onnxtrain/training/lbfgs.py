@@ -97,8 +97,8 @@ def minimize_lbfgs(
     noise = _noise(gradient, l1, eps, tol)
     if not np.isfinite(value):
         raise ConvergenceError(
-            "The loss is infinite or NaN at the initial weights. Scale X and y, or set init='random'. In a loss of one's "
-            "own, numpy.exp and numpy.cosh overflow: loss='log_cosh' and op.Softplus do not."
+            "The loss is infinite or NaN at the initial weights. Scale X and y, or set init='random'. In a loss of "
+            "one's own, numpy.exp and numpy.cosh overflow: loss='log_cosh' and op.Softplus do not."
         )
 
     def callback(intermediate_result: OptimizeResult) -> None:
