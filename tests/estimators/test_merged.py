@@ -736,7 +736,7 @@ LACKING = {
             'A = MatMul(X, "f.W") B = MatMul(A, "f.bias") C = MatMul(B, "f.R") Y = MatMul(C, "f.gamma")',
             **{"f.W": W / 9, "f.bias": U / 9, "f.R": V / 9, "f.gamma": W / 9},
         ),
-        r"^f\.R have other names .* weights_to_train=\['-f\.R'\], or use .*dynamo=True",
+        r"^Some weights have other names than parameters of torch.nn: f\.R\. .* weights_to_train=\['-f\.R'\], or use .*dynamo=True",
     ),
     "statistics of the rows": (
         network("A = Sub(X, a) B = Mul(A, s) Y = MatMul(B, W)", a=V[0], s=V[1], W=W),
