@@ -37,7 +37,7 @@ def with_known_objective(estimator: Any) -> Any:
 
 
 def repair_export(file: onnx.ModelProto, estimator: Any) -> onnx.ModelProto:
-    """Return the exported file, in which the repaired attributes and nodes are replaced in place."""
+    """Return the exported file with the parameters of the estimator, which are added in place."""
     repairs = {"xgboost": _repair_xgboost, "catboost": _repair_catboost, "lightgbm": _repair_lightgbm}
     node = next((node for node in file.graph.node if node.op_type.startswith("TreeEnsemble")), None)
     repair = repairs.get(str(library_of(type(estimator))))

@@ -291,8 +291,8 @@ def _on_buffers(onx: onnx.ModelProto, trained: Collection[str], others: Collecti
     if unknown := [x for x in unknown_names(onx) if x in trained and x not in fixed]:
         found.append(
             f"Some weights have other names than parameters of torch.nn: {_some(unknown)}. They are trained here, "
-            "because torch.onnx.export(..., dynamo=False) does not record buffers. If some of them are buffers, exclude "
-            f"these, as in weights_to_train={[f'-{name}' for name in unknown]}, or use torch.onnx.export(..., dynamo=True, "
+            "because torch.onnx.export(..., dynamo=False) does not record buffers. If some are buffers, exclude these, "
+            f"as in weights_to_train={[f'-{name}' for name in unknown]}, or use torch.onnx.export(..., dynamo=True, "
             "optimize=False), whose file says so."
         )
     if unclear := _unclear_results(onx, {*trained}.difference(fixed)):
