@@ -405,8 +405,9 @@ def steps_in_order(convert: Converter, scope: Scope, operator: Operator, contain
         options = {}
         if container.has_options(step, "zipmap"):
             options["zipmap"] = False
-        if raw_scores and step is pipeline[-1] and container.has_options(step, "raw_scores"):
-            options["raw_scores"] = hasattr(step, "decision_function")
+        scored = raw_scores and step is pipeline[-1] and hasattr(step, "decision_function")
+        if scored and container.has_options(step, "raw_scores"):
+            options["raw_scores"] = True
         if options or is_classifier(step):
             for each in (scope, container):
                 each.add_options(id(step), options)
