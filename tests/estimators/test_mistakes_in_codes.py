@@ -117,7 +117,9 @@ def test_rows_of_dictionaries_become_a_graph_as_the_message_says():
 
 def test_several_multiclass_targets_are_learned_as_the_message_says():
     targets = np.c_[SPECIES, (SPECIES + 1) % 3]
-    with pytest.raises(DataError, match=r"one classifier per target: sklearn.multioutput.MultiOutputClassifier\(model"):
+    with pytest.raises(
+        DataError, match=r"one classifier per target: MultiOutputClassifier\(OrtGradientClassifier\(\)\)"
+    ):
         C(max_iter=1).fit(IRIS, targets)
     assert MultiOutputClassifier(C(max_iter=1)).fit(IRIS, targets).predict(IRIS).shape == (150, 2)
 

@@ -10,6 +10,7 @@ from numbers import Number
 from typing import Any
 
 from sklearn.base import BaseEstimator
+from sklearn.ensemble import RandomTreesEmbedding
 from sklearn.impute import SimpleImputer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -200,6 +201,14 @@ def _of_imputer(imputer: SimpleImputer, X: Any) -> str:
     fills = ", ".join(f"{name!r}: {str(values[name])!r}" for name in texts if name in values)
     how = f"Leave the imputer out, and pass X.fillna({{{fills}}}) to fit and predict."
     return f"ONNX has no missing strings. {how}" if fills else ""
+
+
+def check_no_leaves(estimator: BaseEstimator) -> None:
+    """Raise a ConversionError for a step of RandomTreesEmbedding: skl2onnx adds its columns to the model's outputs."""
+    if any(isinstance(found, RandomTreesEmbedding) and found is not estimator for found in inside(estimator)):
+        raise ConversionError(
+            "RandomTreesEmbedding has one column for each leaf of all trees, which onnxtrain does not write."
+        )
 
 
 def check_no_splits_by_categories(estimator: BaseEstimator) -> None:

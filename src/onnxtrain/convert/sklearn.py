@@ -30,7 +30,7 @@ from onnxtrain.convert.boosted import addition_of_boosted
 from onnxtrain.convert.column_transformer import PARSERS
 from onnxtrain.convert.columns import input_types
 from onnxtrain.convert.custom import CONVERTERS, OF_OURS, is_ours, options_of_kind
-from onnxtrain.convert.failures import check_encoded, check_no_splits_by_categories, failure
+from onnxtrain.convert.failures import check_encoded, check_no_leaves, check_no_splits_by_categories, failure
 from onnxtrain.convert.fronts import with_fronts_outside
 from onnxtrain.convert.learned import inside, is_idle, library_of, thawed
 from onnxtrain.convert.repairs import ADDITIONS, REPAIRS, SHAPES, Addition, last_step, repair_graph
@@ -92,6 +92,7 @@ def repaired_graph(estimator: BaseEstimator, X: Any, *, raw_scores: bool = False
     """
     estimator = _predicting(_with_signed_labels(_without_covers(estimator)))
     check_no_splits_by_categories(estimator)
+    check_no_leaves(estimator)
     check_encoded(estimator, X)
     types = input_types(X)
     with warnings.catch_warnings():

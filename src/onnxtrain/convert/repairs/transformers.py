@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from onnx import TensorProto
 from sklearn.decomposition import KernelPCA
-from sklearn.ensemble import RandomTreesEmbedding
 from sklearn.naive_bayes import CategoricalNB
 from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder
 
 from onnxtrain.convert.repairs.converters import Container, WithAttributes
 from onnxtrain.convert.repairs.table import Converter, repair, replaced
-from onnxtrain.errors import ConversionError
 
 if TYPE_CHECKING:
     from skl2onnx.common._container import ModelComponentContainer
@@ -234,13 +232,3 @@ class _FindsNaN(_InScope):
         self._container.add_node("IsNaN", inputs, missing, name=self._scope.get_unique_operator_name("IsNaN"))
         name = self._scope.get_unique_operator_name("Where")
         self._container.add_node("Where", [missing, code, known], outputs, name=name)
-
-
-@repair(RandomTreesEmbedding)
-def without_leaves_of_trees(
-    convert: Converter, scope: Scope, operator: Operator, container: ModelComponentContainer
-) -> None:
-    """Refuse the columns of leaves: skl2onnx adds those of each tree to the outputs of the whole model."""
-    raise ConversionError(
-        "RandomTreesEmbedding has one column for each leaf of all trees, which onnxtrain does not write."
-    )
