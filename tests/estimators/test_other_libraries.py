@@ -206,6 +206,12 @@ def test_the_parameters_that_an_exporter_supports_are_named(name, other, exporte
     OrtGradientRegressor(boosted(library, kind, params | exported).fit(X, y), max_iter=1).fit(X, y)
 
 
+def test_a_loss_without_probabilities_is_named():
+    trees = boosted("xgboost", "XGBClassifier", dict(n_estimators=3, objective="binary:hinge")).fit(X, KIND > 0)
+    with pytest.raises(ConversionError, match="has no probabilities. Fit with 'binary:logistic'"):
+        OrtGradientClassifier(trees).fit(X, KIND > 0)
+
+
 #: For each library: the parameters with which trees encode the column ``kind`` themselves, and the type of the column.
 OWN_CATEGORIES = {
     "lightgbm": ({}, "category"),

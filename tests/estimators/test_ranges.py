@@ -184,3 +184,10 @@ def test_isotonic_calibration_decided_by_rounding_is_answered(monkeypatch):
     flat = CalibratedClassifierCV(GaussianNB(), method="sigmoid", cv=3).fit(X, y)
     tuned = OrtGradientClassifier(flat, max_iter=5, random_state=0).fit(X, y)
     np.testing.assert_allclose(tuned.to_sklearn().predict_proba(X), tuned.predict_proba(X), atol=1e-5)
+
+
+def test_variances_above_the_largest_float32_are_refused_without_a_warning_of_numpy():
+    rows = 1e21 * np.random.default_rng(0).normal(size=(60, 2))
+    labels = (rows[:, 0] > 0).astype(int)
+    with pytest.raises(ConversionError, match="does not match the estimator"):  # filterwarnings = error
+        OrtGradientClassifier(GaussianNB().fit(rows, labels)).fit(rows, labels)

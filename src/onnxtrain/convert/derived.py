@@ -56,6 +56,7 @@ def tie(model: ir.Model, known: Sequence[Learned]) -> None:
                 _replace(build, model, each, items, values)
 
 
+@np.errstate(over="ignore")  # variances above 3e38 are infinite in float32, where the graph differs from the estimator
 def _replace(
     build: graph.Builder, model: ir.Model, each: Tie, items: Mapping[str, Learned], values: dict[str, ir.Value]
 ) -> None:

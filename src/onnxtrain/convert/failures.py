@@ -47,8 +47,8 @@ def reason_in_front(estimator: BaseEstimator, front: BaseEstimator) -> str:
     known, in_front = _known_classes(), {id(step) for step in inside(front)}
     for path, step in paths(estimator):
         kind = type(step)
-        ours = kind.__module__.startswith("sklearn.") or not known.isdisjoint(kind.__mro__)  # failure() names these
-        if id(step) in in_front and not ours and not is_idle(step):
+        by_failure = kind.__module__.startswith("sklearn.") or not known.isdisjoint(kind.__mro__)  # it has their reason
+        if id(step) in in_front and not by_failure and not is_idle(step):
             return f"{path} cannot be converted to ONNX: {_without_converter(step)} {_see(step)}"
     try:
         check_no_splits_by_categories(estimator)

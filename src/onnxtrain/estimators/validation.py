@@ -314,7 +314,7 @@ def check_places(X: Any, y: Any, method: str = "fit", *, classifies: bool = Fals
 
 
 def _has_fractions(values: Any) -> bool:
-    """Whether values are finite numbers, some of which are no integers."""
+    """Whether all values are finite, and some have a fractional part."""
     try:
         numbers = np.asarray(values, np.float64)
     except (TypeError, ValueError):

@@ -336,7 +336,7 @@ def behind(objective: Objective, border: tuple[tuple[str, int], ...]) -> Objecti
 
 @cached
 def _graph_behind(objective: Objective, border: tuple[tuple[str, int], ...]) -> tuple[bytes, tuple[str, ...]]:
-    """Return the model after a border, and its constants; a result with the loss would be that of an equal loss."""
+    """Return the model after a border, and its constants. Objectives with equal losses share the result."""
     model = graph.reload(objective.model)
     values = {str(v.name): v for v in _values(model)}
     features = _features(model, objective)
