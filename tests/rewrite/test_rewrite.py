@@ -445,6 +445,7 @@ def test_a_normalizer_of_probabilities_is_dropped():
             [
                 onnx.numpy_helper.from_array(np.ones((3, 1), np.float32), "w"),
                 onnx.numpy_helper.from_array(np.float32(1), "one"),
+                onnx.numpy_helper.from_array(np.float32(2), "two"),
             ],
         )
         opsets = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 3)]
@@ -459,6 +460,8 @@ def test_a_normalizer_of_probabilities_is_dropped():
     assert chain(softmax, "L1") == ["Softmax"]
     assert chain([*sigmoid, node("Concat", ["q", "p"], ["P"], axis=1)], "L1")[-1] == "Concat"
     assert len(chain([*sigmoid, node("Concat", ["p", "p"], ["P"], axis=1)], "L1")) > 4
+    of_two = [*sigmoid[:2], node("Sub", ["two", "p"], ["q"])]
+    assert len(chain([*of_two, node("Concat", ["q", "p"], ["P"], axis=1)], "L1")) > 4
     assert len(chain([*sigmoid, node("Concat", ["q", "p", "p"], ["P"], axis=1)], "L1")) > 5
     assert len(chain([node("Concat", ["X", "X"], ["P"], axis=1)], "L1")) > 2
     assert len(chain(across, "L1")) > 2

@@ -11,7 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from onnxtrain.errors import RewriteError
-from onnxtrain.graph import attribute, constant, is_float, rank
+from onnxtrain.graph import attribute, constant, is_float, made_by, rank, scalar
 from onnxtrain.rewrite.registry import as_float, buffer, floats, rewrite
 
 
@@ -54,14 +54,11 @@ def _sums_to_one(x: ir.Value) -> bool:
         return attribute(node, "axis", -1) in (-1, 1)
     if node.op_type != "Concat" or len(node.inputs) != 2:
         return False
-    q, p = (v.producer() for v in node.inputs)
-    return (
-        q is not None
-        and p is not None
-        and q.op_type == "Sub"
-        and p.op_type == "Sigmoid"
-        and q.inputs[1] is node.inputs[1]
-    )
+    q, p = node.inputs
+    rest = made_by(q, "Sub")
+    if rest is None or rest.inputs[1] is not p or scalar(rest.inputs[0]) != 1:
+        return False
+    return made_by(p, "Sigmoid") is not None
 
 
 @rewrite("ai.onnx.ml", "Imputer")
