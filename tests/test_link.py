@@ -173,6 +173,37 @@ ENDINGS = {
         Link.NORMALIZED_SIGMOID,
         "S",
     ),
+    "normalized with an epsilon": (
+        K + "<float eps = {1e-7}, int64[1] axis = {1}>"
+        "{ E = Exp(S) T = ReduceSum(E, axis) D = Add(eps, T) Y = Div(E, D) }",
+        Link.SOFTMAX,
+        "S",
+    ),
+    "a softmax with a class of score 0 that is no column": (
+        K + GUARD + "{ E = Exp(S) T = ReduceSum(E, axis) D = Add(T, one) Y = Div(E, D) }",
+        Link.IDENTITY,
+        "Y",
+    ),
+    "a sum of at least one": (
+        K + GUARD + "{ E = Exp(S) T = ReduceSum(E, axis) D = Max(T, one) Y = Div(E, D) }",
+        Link.IDENTITY,
+        "Y",
+    ),
+    "a sum clipped": (
+        K + GUARD + "{ E = Exp(S) T = ReduceSum(E, axis) D = Clip(T, one) Y = Div(E, D) }",
+        Link.IDENTITY,
+        "Y",
+    ),
+    "a small sum replaced": (
+        K + GUARD + "{ E = Exp(S) T = ReduceSum(E, axis) Z = Less(T, two) D = Where(Z, two, T) Y = Div(E, D) }",
+        Link.IDENTITY,
+        "Y",
+    ),
+    "a shifted numerator": (
+        K + GUARD + "{ E = Exp(S) T = ReduceSum(E, axis) U = Add(E, one) Y = Div(U, T) }",
+        Link.IDENTITY,
+        "Y",
+    ),
     "sigmoid by reciprocal": (
         K + GUARD + "{ M = Mul(S, minus_one) E = Exp(M) A = Add(E, one) P = Reciprocal(A)"
         " Y = LpNormalization <axis = 1, p = 1> (P) }",

@@ -137,9 +137,14 @@ _NORMALIZES: Mapping[str, Callable[[ir.Node], bool]] = {
     "Normalizer": lambda node: node.attributes.get_string("norm", "MAX") == "L1",
 }
 
-#: Operators of a guard against division by a sum of 0, between the sum and the division, and their greatest number.
-_GUARDS = frozenset({"Where", "Max", "Clip", "Add", "Identity", "Cast", "Reshape", "Unsqueeze", "Expand"})
+#: Operators between a sum and a division by it that keep its values.
+_FORMS = ("Identity", "Cast", "Reshape", "Unsqueeze", "Expand")
+
+#: The greatest number of nodes between a sum and a division by it.
 _GUARD = 5
+
+#: The largest number that is added to a sum, or compared with it, only as a guard against division by 0.
+_NEARLY_ZERO = 1e-3
 
 
 def before_normalization(value: ir.Value) -> ir.Value | None:
@@ -152,7 +157,9 @@ def before_normalization(value: ir.Value) -> ir.Value | None:
     if made_by(value, "Div") is None:
         return None
     numerator, denominator = node.inputs
-    return next((x for x in _summed(denominator) if x is numerator or x in _added_to(numerator)), None)
+    guarded = made_by(numerator, "Add")  # a guard may add 1 to each column
+    numerators = {numerator, *(_guarded(guarded) if guarded is not None else ())}
+    return next((x for x in _summed(denominator) if x in numerators), None)
 
 
 def _summed(value: ir.Value | None) -> Iterator[ir.Value]:
@@ -164,11 +171,47 @@ def _summed(value: ir.Value | None) -> Iterator[ir.Value]:
             if node.op_type in ("ReduceSum", "ReduceL1"):
                 x = node.inputs[0]
                 yield from filter(None, (x, operand_of(x, "Abs")))
-        level = list(dict.fromkeys(x for node in nodes if node.op_type in _GUARDS for x in node.inputs))
+        level = list(dict.fromkeys(x for node in nodes for x in _guarded(node)))
+
+
+def _guarded(node: ir.Node) -> list[ir.Value | None]:
+    """Return the operands that the output of a node equals, unless they are nearly 0."""
+    match node.op_type, tuple(node.inputs):
+        case "Add" | "Max", (a, b):
+            return [x for x, other in ((a, b), (b, a)) if _is_guard(other)]
+        case "Clip", (x, low) | (x, low, None):
+            return [x] if _is_guard(low) else []
+        case "Where", (condition, *choices):
+            return choices if _tests_zero(condition) else []
+        case op_type, (x, *_) if op_type in _FORMS:
+            return [x]
+    return []
+
+
+def _is_guard(value: ir.Value | None) -> bool:
+    """Whether a value is nearly 0, or 0 where a condition does not hold."""
+    array = constant(value)
+    if array is not None:
+        return array.dtype.kind in "fiu" and bool(np.all(np.abs(array) <= _NEARLY_ZERO))
+    if value is None or value.dtype is ir.DataType.BOOL:
+        return value is not None
+    product, form = made_by(value, "Mul"), made_by(value, *_FORMS)
+    return any(_is_guard(x) for x in (product.inputs if product else form.inputs[:1] if form else ()))
+
+
+def _tests_zero(condition: ir.Value | None) -> bool:
+    """Whether a condition compares a value with a number that is nearly 0."""
+    node = made_by(condition, "Not", "Cast", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", *_FORMS)
+    if node is None:
+        return False
+    if node.op_type in ("Not", *_FORMS):
+        x = node.inputs[0]
+        return _tests_zero(x) or (x is not None and x.dtype is not ir.DataType.BOOL)  # Cast to BOOL: x != 0
+    return any(_is_guard(x) for x in node.inputs)
 
 
 def _added_to(value: ir.Value | None) -> tuple[ir.Value | None, ...]:
-    """Return the operands of a sum; a guard against a sum of 0 may add 1 to each column."""
+    """Return the operands of a sum of two values."""
     node = made_by(value, "Add")
     return () if node is None else tuple(node.inputs)
 
