@@ -348,6 +348,18 @@ def test_a_graph_that_is_not_the_estimator(monkeypatch):
         OrtGradientRegressor(LinearRegression().fit(iris, y), max_iter=1).fit(iris, y)
 
 
+def test_an_output_that_is_not_the_softmax_of_its_scores(monkeypatch):
+    onx = model(f"{K} {{ Z = MatMul(X, W) E = Exp(Z) R = ReduceSum(E, axis1) D = Add(R, one) Y = Div(E, D) }}")
+    monkeypatch.setattr("onnxtrain.losses.ranges._is_guard", lambda value: True)
+    with pytest.raises(
+        ModelError, match=r"the output 'Y', as the softmax of 'Z', differs from the original model: .*Set output_is"
+    ):
+        OrtGradientClassifier(onx, max_iter=1).fit(X, THREE)
+    monkeypatch.undo()
+    with pytest.warns(UserWarning, match="lies between 0 and 1 .* is read as scores"):
+        OrtGradientClassifier(onx, max_iter=1).fit(X, THREE)
+
+
 def CHANGED(source, names):
     from onnxtrain.training.model import initial_weights
 

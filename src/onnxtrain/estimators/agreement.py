@@ -44,7 +44,7 @@ from onnxtrain.estimators.independence import check_first_axis, check_rows_alone
 from onnxtrain.estimators.original import answers_of_onnx, computes_in_halves, has_halves, is_rough, quantized_steps
 from onnxtrain.estimators.protocols import Features, take
 from onnxtrain.estimators.trained import TrainedModel
-from onnxtrain.losses.link import Link
+from onnxtrain.losses.link import Link, output_of
 from onnxtrain.losses.outputs import NEXT_TOKEN
 from onnxtrain.training.data import dense
 from onnxtrain.training.objective import multiplications
@@ -342,6 +342,7 @@ def _compare_with_onnx(
             steps=steps,
             least=1e-30 if model.source.model.link is Link.IDENTITY else _RARE,
         )
+        _check_link(model, found, steps)
     if decoder is None:
         return ()
     scores_alone = model.source.model.link is Link.IDENTITY
@@ -360,6 +361,17 @@ def _compare_with_onnx(
     if negated:
         raise ModelError(f"The output {name!r} cannot be trained. {_NEGATED}")
     return warnings
+
+
+def _check_link(model: TrainedModel, found: Mapping[str, np.ndarray], steps: float) -> None:
+    """Raise a ModelError if the output is not the function of the scores that was found in the graph."""
+    read = model.source.model
+    output, scores = (model.layout.table(found[name]) for name in (read.output, model.scores))
+    computed = output_of(read.link, scores.astype(np.float64))
+    if computed is not None and computed.shape[1] == output.shape[1]:
+        name = f"the output {read.output!r}, as the {read.link.value} of {model.scores!r},"
+        remedy = "Set output_is='scores', or let the model return its scores, without probabilities."
+        _check_values(name, computed, output, lambda: remedy, error=ModelError, steps=steps, least=_RARE)
 
 
 def _remedy_of_file(original: onnx.ModelProto, expected: np.ndarray) -> str:

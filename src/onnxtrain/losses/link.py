@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 import onnx_ir as ir
+from scipy.special import expit, log_expit, softmax
 
 from onnxtrain.errors import ModelError
 from onnxtrain.graph import Op, constant, is_float, made_by, rank, scalar, tensor
@@ -49,6 +50,24 @@ class Link(enum.Enum):
     EXP = "exp"  #: the output is a mean, the score its logarithm
     CLIPPED = "clipped"  #: s (n, 1) or (n, K), the probabilities follow from (1 + s) / 2 clipped to [0, 1]
     PROBABILITY = "probability"  #: probabilities of unknown origin, without scores
+
+
+def output_of(link: Link, scores: np.ndarray) -> np.ndarray | None:
+    """Return the output of a model from its scores, (n, K); None if it does not follow from them."""
+    match link:
+        case Link.IDENTITY:
+            return scores
+        case Link.SIGMOID | Link.SIGMOIDS:
+            return expit(scores)
+        case Link.SOFTMAX if scores.shape[1] > 1:
+            return softmax(scores, axis=1)
+        case Link.NORMALIZED_SIGMOID if scores.shape[1] > 1:
+            vanish = scores.max(axis=1, keepdims=True) < LOWEST_LOGIT
+            return softmax(np.where(vanish, 0, log_expit(scores)), axis=1)
+        case Link.EXP:
+            with np.errstate(over="ignore"):
+                return np.exp(scores)
+    return None
 
 
 #: The links of class probabilities.
