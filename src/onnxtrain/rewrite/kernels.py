@@ -66,10 +66,10 @@ def _sums(op: Op, k: ir.Value, dual: ir.Value, n_vectors: int, n_sums: int) -> i
     parts = _TILE // n_sums
     if parts < 2:
         return op.MatMul(k, dual)
-    own = np.arange(n_vectors)[:, None] % parts == np.arange(parts)
-    spread = op.Mul(op.Unsqueeze(dual, [2]), op.Unsqueeze(mask(op, own, "parts"), [1]))
-    sums = op.MatMul(k, op.Reshape(spread, [n_vectors, n_sums * parts]))
-    return op.ReduceSum(op.Reshape(sums, [-1, n_sums, parts]), [2], keepdims=0)
+    copies = np.repeat(np.eye(n_sums, dtype=bool), parts, axis=1)
+    own = np.tile(np.arange(n_vectors)[:, None] % parts == np.arange(parts), n_sums)
+    copied = op.Mul(op.MatMul(dual, mask(op, copies, "copies")), mask(op, own, "parts"))
+    return op.MatMul(op.MatMul(k, copied), mask(op, copies.T, "sums"))
 
 
 def _labels(op: Op, z: ir.Value, classes: np.ndarray) -> ir.Value:
