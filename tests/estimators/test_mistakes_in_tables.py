@@ -527,6 +527,13 @@ def test_an_encoder_of_floats(weights):
     assert is_exported(of_bikes(*steps), X.astype({"weight": str}))
 
 
+def test_an_encoder_of_floats_beside_floats_that_stay():
+    X = BIKES[["weight"]].assign(price=np.linspace(0, 1, len(BIKES)))
+    columns = make_column_transformer((OneHotEncoder(), ["weight"]), remainder="passthrough")
+    message = why_not_exported(make_pipeline(columns, LinearRegression()), X)
+    assert "Pass X.astype({'weight': str}) to fit and" in message
+
+
 def test_the_number_of_quantiles_that_can_be_converted():
     X = pd.DataFrame(np.random.RandomState(0).randn(300, 3), columns=["a", "b", "c"]).assign(
         kind=["city", "road"] * 150
