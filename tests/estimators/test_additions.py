@@ -29,6 +29,7 @@ from sklearn.impute import SimpleImputer
 from sklearn.isotonic import IsotonicRegression
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import LinearRegression, LogisticRegression, Perceptron, Ridge, SGDOneClassSVM
+from sklearn.metrics import fbeta_score, make_scorer
 from sklearn.model_selection import (
     FixedThresholdClassifier,
     GridSearchCV,
@@ -229,6 +230,17 @@ def test_a_threshold_for_the_first_class_goes_around_too():
         OrtGradientClassifier(fitted).fit(WINE, y)
     inside = OrtGradientClassifier(fitted.estimator_, max_iter=0)
     around = FixedThresholdClassifier(inside, threshold=0.7, pos_label="no").fit(WINE, y)
+    np.testing.assert_array_equal(around.predict(WINE), fitted.predict(WINE))
+
+
+def test_a_tuned_threshold_goes_around_with_the_label_of_its_scorer():
+    y = np.where(KIND > 0, "yes", "no")
+    scoring = make_scorer(fbeta_score, beta=2, pos_label="no")
+    fitted = TunedThresholdClassifierCV(LOGISTIC, scoring=scoring, cv=3, random_state=0).fit(WINE, y)
+    with pytest.raises(ConversionError, match=r"threshold=0\.\d+, pos_label='no'\)"):
+        OrtGradientClassifier(fitted).fit(WINE, y)
+    inside = OrtGradientClassifier(fitted.estimator_, max_iter=0)
+    around = FixedThresholdClassifier(inside, threshold=fitted.best_threshold_, pos_label="no").fit(WINE, y)
     np.testing.assert_array_equal(around.predict(WINE), fitted.predict(WINE))
 
 
@@ -458,6 +470,12 @@ def test_classes_of_neighbours_are_averaged_in_a_vote(neighbours, dtype):
     start = trained(OrtGradientClassifier, fitted, rows[::2], KIND[::2], max_iter=1, learning_rate=1e-30, dtype=dtype)
     for others in (rows, np.full((1, rows.shape[1]), 9.0)):  # fitted rows, rows near them, a row far from all
         close(start.predict_proba(others), fitted.predict_proba(others))
+
+
+def test_rows_without_neighbours_have_no_score():
+    tuned = OrtGradientRegressor(RadiusNeighborsRegressor(2.0).fit(X, Y), max_iter=0).fit(X, Y)
+    with pytest.raises(DataError, match="predict returns NaN for 1 of 3 rows.* increase the radius"):
+        tuned.score(np.concatenate([X[:2], np.full((1, X.shape[1]), 9.0)]), Y[:3])
 
 
 def test_rows_without_neighbours_have_no_class():

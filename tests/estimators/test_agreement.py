@@ -8,7 +8,7 @@ import numpy as np
 import onnx.numpy_helper
 import onnx.parser
 import pytest
-from sklearn.datasets import load_breast_cancer, load_iris
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis, QuadraticDiscriminantAnalysis
 from sklearn.ensemble import AdaBoostClassifier
 from sklearn.isotonic import IsotonicRegression
@@ -16,7 +16,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.neighbors import KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import SVC, LinearSVC
+from sklearn.svm import SVC, SVR, LinearSVC
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, add_loss_output, load, save
 from onnxtrain.convert.compared_rows import spread
@@ -522,14 +522,30 @@ def test_a_row_on_a_steep_step_of_an_isotonic_regression_is_compared():
         OrtGradientRegressor(fitted, max_iter=0).fit(rows.reshape(-1, 1), rows > 302)
 
 
-@pytest.mark.filterwarnings("ignore:.*probability.*:FutureWarning", "ignore:predict agrees with the original model")
+@pytest.mark.filterwarnings("ignore:.*probability.*:FutureWarning", "ignore:.*predict differs .* in .* of 569 rows")
 def test_probabilities_of_libsvm_that_lose_digits_in_float32():
     rows, y = load_breast_cancer(return_X_y=True)
-    fitted = make_pipeline(StandardScaler(), SVC(C=100, probability=True, random_state=0)).fit(rows, y)
+    fitted = make_pipeline(StandardScaler(), SVC(C=100, kernel="linear", probability=True, random_state=0)).fit(rows, y)
     with pytest.warns(UserWarning, match="float32 is not precise enough.*predict_proba differs .* Set dtype='float64'"):
         OrtGradientClassifier(fitted, max_iter=0).fit(rows, y)
     start = OrtGradientClassifier(fitted, max_iter=0, dtype="float64").fit(rows, y)
     np.testing.assert_allclose(start.predict_proba(rows), fitted.predict_proba(rows), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "estimator, model, table, method",
+    [
+        (OrtGradientRegressor, SVR(C=1000), load_diabetes, "predict"),
+        (OrtGradientClassifier, SVC(C=30), load_breast_cancer, "decision_function"),
+    ],
+)
+def test_trained_support_vector_machines_keep_five_digits_in_float32(estimator, model, table, method):
+    rows, y = table(return_X_y=True)
+    loss = "hinge" if method == "decision_function" else "epsilon_insensitive"
+    start = make_pipeline(StandardScaler(), model).fit(rows, y)
+    tuned = estimator(start, loss=loss, learning_rate=1e-5, max_iter=5, random_state=0).fit(rows, y)
+    found, expected = getattr(tuned, method)(rows), getattr(tuned.to_sklearn(), method)(rows)
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-5 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("off, decide", [(4e-7, False), (6e-7, True), (4e-6, True)])

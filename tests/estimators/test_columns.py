@@ -253,6 +253,18 @@ def test_a_frame_of_polars_with_dates_after_a_fit_on_one_of_pandas():
     np.testing.assert_array_equal(ours.predict(frame), ours.predict(rows))
 
 
+@pytest.mark.parametrize("columns", [slice("b", "c"), slice(None, "b"), slice(0, 2)], ids=["names", "start", "places"])
+@pytest.mark.parametrize("rows", [NUMBERS, TEXTS], ids=["numbers", "texts"])
+def test_columns_from_one_to_another_are_in_the_graph(rows, columns):
+    texts = [("o", OneHotEncoder(), ["t"])] if "t" in rows else []
+    model = make_pipeline(
+        ColumnTransformer([("s", StandardScaler(), columns), *texts], remainder="passthrough"), Ridge()
+    )
+    tuned = OrtGradientRegressor(model.fit(rows, Y), max_iter=0).fit(rows, Y)
+    assert set(tuned.onnx_status_.values()) == {"ONNX"}
+    np.testing.assert_allclose(tuned.predict(rows), model.predict(rows), rtol=1e-4, atol=1e-4)
+
+
 def test_columns_of_a_file_without_a_header_are_taken_by_position():
     rows = TEXTS[["t", "a", "b", "c"]].set_axis(range(4), axis=1)
     columns = ColumnTransformer([("t", OneHotEncoder(handle_unknown="ignore"), [0])], remainder="passthrough")

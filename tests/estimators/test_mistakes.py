@@ -27,6 +27,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse
+from numpy.lib.recfunctions import structured_to_unstructured
 from skl2onnx import to_onnx
 from skl2onnx.common.data_types import DoubleTensorType, FloatTensorType
 from sklearn.base import clone
@@ -1355,6 +1356,22 @@ FURTHER_CALLS = [
         ),
         ExportError,
         "the rows are a list of dictionaries, which a graph cannot take; for a graph of all of it, fit make_column_tra",
+    ),
+    (
+        lambda _: (
+            R(make_pipeline(FeatureHasher(4), Ridge()), max_iter=1).fit([{"a": 1.0}] * 20, RENT).get_trained_onnx()
+        ),
+        ExportError,
+        "make_column_transformer((OneHotEncoder(), columns), remainder='passthrough') in place of FeatureHasher, on pa",
+    ),
+    (
+        lambda _: (
+            R(make_pipeline(FunctionTransformer(structured_to_unstructured), Ridge()), max_iter=1)
+            .fit(np.array([(1.0, 2.0), (3.0, 5.0)] * 10, dtype=[("a", float), ("b", float)]), RENT)
+            .get_trained_onnx()
+        ),
+        ExportError,
+        "the rows are records, which a graph cannot take; for a graph of all of it, fit steps that take a table on pan",
     ),
     *(
         (

@@ -516,10 +516,22 @@ def test_an_encoder_that_groups_infrequent_categories(columns, words, how):
     assert is_exported(of_bikes((encoder.set_params(**how), columns)), X)
 
 
-def test_an_encoder_of_floats():
-    message = why_not_exported(of_bikes((OneHotEncoder(), ["weight"])), BIKES)
+@pytest.mark.parametrize(
+    "weights", [BIKES["weight"], np.where(BIKES.index % 3, 9.0, np.nan)], ids=["halves", "missing"]
+)
+def test_an_encoder_of_floats(weights):
+    X = BIKES.assign(weight=weights, price=np.linspace(0, 1, len(BIKES)))
+    steps = (OneHotEncoder(), ["weight"]), ("passthrough", ["price"])
+    message = why_not_exported(of_bikes(*steps), X)
     assert "ONNX encodes strings and integers, but not floats. Pass X.astype({'weight': str}) to fit and" in message
-    assert is_exported(of_bikes((OneHotEncoder(), ["weight"])), BIKES.astype({"weight": str}))
+    assert is_exported(of_bikes(*steps), X.astype({"weight": str}))
+
+
+def test_an_encoder_of_floats_beside_floats_that_stay():
+    X = BIKES[["weight"]].assign(price=np.linspace(0, 1, len(BIKES)))
+    columns = make_column_transformer((OneHotEncoder(), ["weight"]), remainder="passthrough")
+    message = why_not_exported(make_pipeline(columns, LinearRegression()), X)
+    assert "Pass X.astype({'weight': str}) to fit and" in message
 
 
 def test_the_number_of_quantiles_that_can_be_converted():

@@ -30,10 +30,11 @@ def parse(scope: Any, model: ColumnTransformer, inputs: Any, custom_parsers: Any
         _set_width(inputs[0], model.n_features_in_)
     results = []
     for name, step, columns in model.transformers_:
-        given = inputs
+        given, positions = inputs, list(map(int, model._transformer_to_input_indices[name]))
         if len(inputs) == 1 or not has_names:
-            positions = list(map(int, model._transformer_to_input_indices[name]))
             given, columns = _selected(scope, inputs, positions), list(range(len(positions)))
+        elif isinstance(columns, slice):  # of names, which skl2onnx does not know
+            columns = positions
         alone = copy.copy(model)
         alone.transformers_ = [(name, step, columns)]
         for result in sklearn_parsers_map[ColumnTransformer](scope, alone, given, custom_parsers=custom_parsers):

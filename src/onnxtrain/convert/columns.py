@@ -194,6 +194,9 @@ def _positions(columns: Any, positions: Mapping[str, int]) -> Any:
         return positions[columns]
     if isinstance(columns, (list, tuple, np.ndarray)) and len(columns) and isinstance(columns[0], str):
         return [positions[c] for c in columns]
+    if isinstance(columns, slice) and isinstance(columns.start or columns.stop, str):
+        start, stop = positions.get(columns.start, 0), positions.get(columns.stop, len(positions) - 1)
+        return slice(start, stop + 1)  # as in pandas, the last name is inside
     return columns
 
 

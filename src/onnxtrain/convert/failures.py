@@ -172,11 +172,18 @@ def _reason(estimator: BaseEstimator, step: BaseEstimator, X: Any, why: str) -> 
         types = ", ".join(f"{name!r}: float" for name, kind in kinds.items() if kind in "iub")
         if types:
             return f"in ONNX, this step takes floats. Pass X.astype({{{types}}}) to fit and predict."
-    floats = [name for name, kind in kinds.items() if kind == "f"]
-    if floats and "only supports string and int64 categories" in why:
+    parts = _parts_with_columns(estimator, X) if kinds else ()
+    own = [name for part, names in parts if _has(part, step) for name in names]
+    floats = [name for name, kind in kinds.items() if kind == "f" and (not own or name in own)]
+    if floats and ("only supports string and int64 categories" in why or "float NaN to integer" in why):
         types = ", ".join(f"{name!r}: str" for name in floats)
         return f"ONNX encodes strings and integers, but not floats. Pass X.astype({{{types}}}) to fit and predict."
     return ""
+
+
+def _has(part: Any, step: BaseEstimator) -> bool:
+    """Whether `step` is a part of a ColumnTransformer or inside it."""
+    return isinstance(part, BaseEstimator) and any(found is step for found in inside(part))
 
 
 def _of_imputer(imputer: SimpleImputer, X: Any) -> str:

@@ -160,6 +160,8 @@ class EvaluableEstimator(OrtGradientEstimator):
             found.append(self._targets.counted(part.y, predictions, weight))
         targets, predictions, weights = (deferred.fit_data.joined(iter(values)) for values in zip(*found, strict=True))
         deferred.validation.check_not_infinite(targets)
+        if not self._classifies:
+            deferred.validation.check_predicted(predictions)
         return targets, predictions, weights
 
     @contextmanager

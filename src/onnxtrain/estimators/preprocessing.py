@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from sklearn.feature_extraction import FeatureHasher
 from sklearn.feature_extraction.text import CountVectorizer, HashingVectorizer
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -330,10 +331,16 @@ def reason_of(X: Any, refused: Exception | None, rounding: str, division: Divisi
     """Return why ONNX does not run the first steps: the error of the whole estimator, or the rounding."""
     first = next(iter(X)) if is_of_objects(X) or getattr(X, "ndim", 0) == 1 else None
     if isinstance(first, Mapping):
+        step = "FeatureHasher" if holds(division.front, (FeatureHasher,)) else "DictVectorizer"
         return (
             "the rows are a list of dictionaries, which a graph cannot take; for a graph of all of it, fit "
-            "make_column_transformer((OneHotEncoder(), columns), remainder='passthrough') in place of DictVectorizer, "
+            f"make_column_transformer((OneHotEncoder(), columns), remainder='passthrough') in place of {step}, "
             "on pandas.DataFrame(X), where columns are those of strings"
+        )
+    if isinstance(first, np.void):
+        return (
+            "the rows are records, which a graph cannot take; for a graph of all of it, fit steps that take a table "
+            "on pandas.DataFrame(X)"
         )
     if isinstance(first, (str, bytes)):
         return NO_WORDS

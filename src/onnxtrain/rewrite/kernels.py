@@ -26,7 +26,8 @@ def svm_regressor(op, node):
     coef, rho = floats(node, "coefficients"), floats(node, "rho")
     if attribute(node, "n_supports", 0) > 0:
         k = kernel(op, node, x, floats(node, "support_vectors").reshape(len(coef), -1))
-        z = op.Add(op.MatMul(k, weight(op, coef.reshape(-1, 1), "dual_coef")), weight(op, rho[:1], "intercept"))
+        dual = weight(op, coef.reshape(-1, 1), "dual_coef")
+        z = op.Add(_sums(op, k, dual, len(coef), 1), weight(op, rho[:1], "intercept"))
     else:
         z = affine(op, x, coef.reshape(-1, 1), rho[:1])
     if attribute(node, "one_class", 0):
@@ -43,12 +44,32 @@ def svm_classifier(op, node):
         z = op.Add(op.MatMul(x, weight(op, coef.T, "coef")), weight(op, floats(node, "rho")[:1], "intercept"))
         return labels_of_best(op, z, classes), post_transform(op, node, z)
     k = kernel(op, node, x, floats(node, "support_vectors").reshape(per_class.sum(), -1))
-    z = op.Add(op.MatMul(k, _pair_coefficients(op, node, per_class)), weight(op, floats(node, "rho"), "intercept"))
+    rho, dual = floats(node, "rho"), _pair_coefficients(op, node, per_class)
+    z = op.Add(_sums(op, k, dual, per_class.sum(), len(rho)), weight(op, rho, "intercept"))
     labels = _labels(op, z, classes)
     if len(floats(node, "prob_a")):
         return labels, _probabilities(op, node, z, classes)
     scores = z if len(classes) > 2 else op.Concat(op.Neg(z), z, axis=1)
     return labels, post_transform(op, node, scores)
+
+
+#: The columns that a tile of a matrix product has in onnxruntime; fewer take as long.
+_TILE = 16
+
+
+def _sums(op: Op, k: ir.Value, dual: ir.Value, n_vectors: int, n_sums: int) -> ir.Value:
+    """Return ``k @ dual`` (N, n_sums) from kernels (N, V) and coefficients (V, n_sums), each as a sum of partial sums.
+
+    The terms of a class have one sign and stand side by side. Added one after the other, they reach many times the
+    result, and each addition rounds to the digits of the largest.
+    """
+    parts = _TILE // n_sums
+    if parts < 2:
+        return op.MatMul(k, dual)
+    copies = np.repeat(np.eye(n_sums, dtype=bool), parts, axis=1)
+    own = np.tile(np.arange(n_vectors)[:, None] % parts == np.arange(parts), n_sums)
+    copied = op.Mul(op.MatMul(dual, mask(op, copies, "copies")), mask(op, own, "parts"))
+    return op.MatMul(op.MatMul(k, copied), mask(op, copies.T, "sums"))
 
 
 def _labels(op: Op, z: ir.Value, classes: np.ndarray) -> ir.Value:

@@ -151,7 +151,7 @@ def at_a_threshold(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
     """Return the output of the inner classifier; raise unless the threshold of its labels is 1/2 or 0."""
     threshold: Any = getattr(estimator, "best_threshold_", getattr(estimator, "threshold", "auto"))
     plain = 0.5 if hasattr(estimator, "predict_proba") else 0.0
-    positive = getattr(estimator, "pos_label", None)
+    positive = _positive_label(estimator)
     response_method = getattr(estimator, "response_method", "auto")
     of_scores = response_method == "decision_function" and plain == 0.5  # a threshold on scores, not on probabilities
     if (threshold != "auto" and (of_scores or threshold != plain)) or positive not in (None, estimator.classes_[1]):
@@ -163,3 +163,10 @@ def at_a_threshold(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
             f"threshold outside: FixedThresholdClassifier(OrtGradientClassifier(model), threshold={threshold}{label})."
         )
     return op.result(estimator.estimator_, X, response(estimator))
+
+
+def _positive_label(estimator: Any) -> Any:
+    """Return the label of a threshold, that of the scorer if the threshold was tuned; None is the second class."""
+    if isinstance(estimator, FixedThresholdClassifier):
+        return estimator.pos_label
+    return estimator._curve_scorer._get_pos_label()
