@@ -158,6 +158,62 @@ def test_all_but_what_was_trained_is_equal(source, trained, tmp_path):
     assert load(tmp_path / "kept.onnx").get_trained_onnx() == found
 
 
+# ------------------------------------------------------------ half precision
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+@pytest.mark.parametrize("rate, lost", [(1e-7, True), (0.05, False)])
+def test_small_steps_are_lost_in_half_precision(kind, rate, lost, recwarn):
+    dtype = helper.tensor_dtype_to_np_dtype(TensorProto.DataType.Value(kind.upper()))
+    casts = NET.replace("H = MatMul(X, W)", "w = Cast <to = 1> (W) v = Cast <to = 1> (V) H = MatMul(X, w)")
+    onx = parsed(OLD + casts.replace("MatMul(R, V)", "MatMul(R, v)"), c=(1,))
+    onx.graph.initializer.extend(
+        onnx.numpy_helper.from_array(drawn(SHAPES[name]).astype(dtype), name) for name in ("W", "V")
+    )
+    model = OrtGradientRegressor(onx, max_iter=5, solver="sgd", learning_rate=rate, weights_to_train=["W", "V"])
+    model.fit(X, Y)
+    recwarn.clear()
+    model.get_trained_onnx()
+    said = [str(w.message) for w in recwarn]
+    assert len(said) == lost
+    assert all("half precision" in text and "larger learning_rate" in text for text in said)
+
+
+# ------------------------------------------------- results with another type than declared
+
+
+def declared_falsely(name, elem_type, shape=("n", 1)):
+    """Return a network with an output or an inner value that is declared with another type or shape."""
+    onx = parsed(OLD + NET.replace("(float[n, 1] Y)", "(float[n, 1] Y, float[n, 1] Z)"))
+    value = next((v for v in onx.graph.output if v.name == name), None) or onx.graph.value_info.add()
+    value.CopyFrom(helper.make_tensor_value_info(name, elem_type, shape))
+    return onx
+
+
+FALSE = {
+    "double": ("Y", TensorProto.DOUBLE),
+    "int64": ("Y", TensorProto.INT64),
+    "string": ("Y", TensorProto.STRING),
+    "undefined": ("Y", TensorProto.UNDEFINED),
+    "another output": ("Z", TensorProto.DOUBLE),
+    "an inner value": ("H", TensorProto.DOUBLE, ("n", 3)),
+    "a shape": ("Y", TensorProto.FLOAT, ("n", 3)),
+    "a rank": ("Y", TensorProto.FLOAT, ("n",)),
+    "an earlier batch": ("Y", TensorProto.FLOAT, (5, 1)),
+}
+
+
+@pytest.mark.parametrize("given", FALSE.values(), ids=FALSE)
+def test_false_declarations_are_true_in_the_trained_file(given, tmp_path):
+    """onnxruntime refuses a file whose results have other element types than declared."""
+    model = OrtGradientRegressor(declared_falsely(*given), output="Y", max_iter=3, random_state=0).fit(X, Y)
+    save(model, tmp_path / "kept.onnx")
+    for fitted in (model, load(tmp_path / "kept.onnx")):
+        found = fitted.get_trained_onnx()
+        np.testing.assert_allclose(run(found, {"X": X})[0].ravel(), model.predict(X), rtol=1e-5, atol=1e-6)
+        assert [helper.printable_value_info(y) for y in found.graph.output] == ["%Y[FLOAT, nx1]", "%Z[FLOAT, nx1]"]
+
+
 # ------------------------------------------------------- weights in other files
 
 PLACES = {

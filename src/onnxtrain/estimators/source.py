@@ -19,7 +19,7 @@ from onnxtrain.convert.foreign import batch_size, open_batch, put_back, with_len
 from onnxtrain.convert.head import with_new_head
 from onnxtrain.convert.keras import remarks_on_keras, with_one_intercept
 from onnxtrain.convert.low_rank import LowRank, merged, with_factors, without_factors
-from onnxtrain.convert.merged import owners_of_copies, separate_merged, with_own_copies
+from onnxtrain.convert.merged import holders_of, owners_of_copies, separate_merged, with_own_copies
 from onnxtrain.convert.model_inputs import Entrance
 from onnxtrain.convert.padding import with_padding
 from onnxtrain.convert.quantized import has_integers, with_master_copies
@@ -30,6 +30,12 @@ from onnxtrain.losses.link import Link
 from onnxtrain.rewrite import rewrite_model
 from onnxtrain.training.model import Reading, TrainableModel, initial_weights, read_model, with_weights
 from onnxtrain.training.parameters import Role, made_by_code, record_buffers, roles_by_exporter
+
+#: The types of weights that lose small changes when they are written back. The training sees the rounding of integers.
+_HALVES = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
+
+#: The share of moved elements with their old values in the file from which most of the training is lost.
+_MANY = 0.75
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ class Source:
     bindings : tuple of Binding
         The attribute of the estimator that each weight corresponds to.
     original : bytes or None
-        The user's ONNX model, its fixed inputs with their values as defaults.
+        The user's ONNX model, its fixed inputs with their values as defaults, the types and shapes of its results true.
     entrance : Entrance or None
         How rows reach the inputs of the ONNX model.
     layout : mapping of str to mapping
@@ -100,7 +106,7 @@ class Source:
         if held:
             model = replace(model, held=graph.held_by_key(model.graph()), learned=tuple(held))
         said = (*remarks(proto, model.default, model.weights), *remarks_on_keras(proto, model.default))
-        return cls(model, original=proto.SerializeToString(), entrance=entrance, remarks=said)
+        return cls(model, original=_truly_declared(proto).SerializeToString(), entrance=entrance, remarks=said)
 
     @contextmanager
     def remedy_in_errors(self) -> Iterator[None]:
@@ -153,6 +159,7 @@ class Source:
         original = onnx.load_model_from_string(self.original)
         own_file = put_back(original, weights, self.model.graph())
         if own_file is not None:
+            self._warn_of_rounding(original, own_file, weights)
             return graph.attach(own_file)
         if original.functions:
             warn(
@@ -167,6 +174,23 @@ class Source:
         graph.assign(trained.graph.input, original.graph.input)
         graph.attach(trained)
         return graph.with_maps_of(trained, original)
+
+    def _warn_of_rounding(
+        self, original: onnx.ModelProto, trained: onnx.ModelProto, weights: Mapping[str, np.ndarray]
+    ) -> None:
+        """Warn if most of the training is lost because the user's file stores weights in half precision."""
+        before, after = holders_of(original), holders_of(trained)
+        halves = [x for x in weights if x in before and before[x].data_type in _HALVES]
+        initial = self.initial_weights(tuple(halves))
+        moved = {x: weights[x] != initial[x] for x in halves}
+        n_moved = sum(int(moved[x].sum()) for x in halves)
+        n_lost = sum(int((moved[x] & (graph.array_of(before[x]) == graph.array_of(after[x]))).sum()) for x in halves)
+        if n_lost > _MANY * n_moved:
+            warn(
+                f"The original file stores weights in half precision. Training moved {n_moved} of their elements, but "
+                f"{n_lost} round to their old values, so the exported file predicts almost as the original. Fit with a "
+                "larger learning_rate or for more epochs, or train a float32 file: in PyTorch, export model.float()."
+            )
 
     def _with_factors(self, weights: Mapping[str, np.ndarray]) -> onnx.ModelProto:
         """Return the user's file with separate factors if the weights are its initializers, else the trainable form."""
@@ -189,6 +213,13 @@ class Source:
     def initial_weights(self, names: tuple[str, ...]) -> dict[str, np.ndarray]:
         """Return the original values of weights, by name."""
         return initial_weights(self.model.graph(), names)
+
+
+def _truly_declared(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """Return a user's model whose results are declared as they are: onnxruntime refuses false element types."""
+    with suppress(ModelError), graph.as_model_error("Types cannot be inferred"):
+        return graph.without_false_declarations(proto)
+    return proto
 
 
 def rewritten(onx: graph.ModelLike) -> onnx.ModelProto:

@@ -420,10 +420,10 @@ def _contradict(declared: onnx.ValueInfoProto, inferred: onnx.ValueInfoProto, na
 
     A length of an axis that has, as inferred, a name of an axis of the inputs is another one, too.
     """
-    types = {v.type.tensor_type.elem_type for v in (declared, inferred)} - {0}
+    other_type = inferred.type.tensor_type.elem_type not in (0, declared.type.tensor_type.elem_type)
     shapes = dimensions(declared), dimensions(inferred)
-    if len(types) > 1 or None in shapes:
-        return len(types) > 1
+    if other_type or None in shapes:
+        return other_type
     first, second = (shape or [] for shape in shapes)
     return len(first) != len(second) or any(
         isinstance(a, int) and (a != b if isinstance(b, int) else b in named)

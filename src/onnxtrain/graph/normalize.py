@@ -248,17 +248,18 @@ def _has_statistics(node: onnx.NodeProto) -> bool:
 
 
 def name_domains(proto: onnx.ModelProto) -> None:
-    """Add, in place, the domain of operators of onnxruntime that are written as if they were of ai.onnx.
+    """Add, in place, the domain of operators of onnxruntime written as if they were of ai.onnx, and its opset.
 
     The domain ai.onnx is written as "", because onnx does not know that these are the same.
     """
     every = list(nodes_in(proto.graph.node))
     for node in every:
         node.domain = "" if node.domain == "ai.onnx" else node.domain
-    nodes = [node for node in every if node.op_type == "SimplifiedLayerNormalization" and not node.domain]
-    for node in nodes:
-        node.domain = "com.microsoft"
-    if nodes and all(o.domain != "com.microsoft" for o in proto.opset_import):
+    for node in every:
+        if node.op_type == "SimplifiedLayerNormalization" and not node.domain:
+            node.domain = "com.microsoft"
+    used = any(node.domain == "com.microsoft" for node in every)
+    if used and all(o.domain != "com.microsoft" for o in proto.opset_import):
         proto.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
 
 
