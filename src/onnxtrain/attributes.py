@@ -80,7 +80,10 @@ _REMEDIES = {
     "n_features n_features_ num_features",
     "Use n_iter_, the number of epochs": "epoch epochs_ n_epochs_",
     "Use onnxruntime.InferenceSession(model.get_trained_onnx().SerializeToString()).get_inputs()": "get_inputs "
-    "get_outputs get_providers input_names output_names sess session session_",
+    "get_providers input_names sess session session_",
+    "Use onnxruntime.InferenceSession(model.get_trained_onnx().SerializeToString()).get_outputs()": "get_outputs "
+    "output_names",
+    "Results are arrays. For a frame's index, use pandas.Series(model.predict(X), X.index)": "set_output",
     "Use onnxtrain.load(path)": "from_pretrained load_checkpoint load_model load_params load_state_dict load_weights "
     "restore",
     "Use onnxtrain.load(path), a function": "load",

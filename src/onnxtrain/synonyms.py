@@ -22,7 +22,7 @@ SYNONYMS = {
     "beta_2": "beta2",
     "class_weight": "class_weights",
     "clip_norm": "clipnorm clip clip_grad_norm gradient_clip_val gradient_clipping grad_clip max_grad_norm max_norm",
-    "device": "device_index map_location provider providers execution_provider gpu use_gpu cuda accelerator",
+    "device": "device_index map_location provider providers execution_provider gpu gpu_id use_gpu cuda accelerator",
     "dtype": "precision amp fp16 bf16 mixed_precision float_type",
     "early_stopping": "early_stop load_best_model_at_end",
     "epsilon": "eps",
@@ -105,6 +105,7 @@ REMEDIES = {
     "eval_set": "Pass the validation set to fit: fit(X, y, X_val=..., y_val=...).",
     "callbacks": "Pass a function to fit, fit(X, y, callback=...), or callbacks of scikit-learn to set_callbacks.",
     "monitor": "early_stopping=True holds out rows, monitors their loss and keeps the weights of the best epoch.",
+    "scaler": "Scale in the model: estimator=make_pipeline(StandardScaler(), MLPRegressor(...)).",
     "steps_per_epoch": "An epoch uses all rows once; batch_size sets the number of steps.",
     "initial_epoch": "To continue an earlier fit, use warm_start=True, partial_fit or fit(..., resume=True).",
     "t_max": "A schedule ends with the last of the max_iter epochs, so it needs no length.",
@@ -148,6 +149,7 @@ _SAME_REMEDY = {
     "validation_data": "eval_dataset valid_dataset val_dataset validation_dataset valid_data val_data "
     "validation_set eval_data eval_X valid_set valid_sets dev_set train_split "
     "x_dev x_eval x_holdout x_test x_valid y_dev y_eval y_holdout y_test y_valid",
+    "scaler": "normalizer preprocessor scale standardize transformer",
     "save_strategy": "save_steps output_dir save_total_limit checkpoint_dir",
     "label_smoothing": "label_smoothing_factor",
     "train_dataset": "train_data dataset data data_collator processing_class tokenizer",

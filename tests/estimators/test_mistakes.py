@@ -1088,6 +1088,13 @@ LAST_CALLS = [
     ),
     (lambda _: R().fit(X[:300], X[300:]), DataError, "train_test_split returns X_train, X_test, y_train, y_test."),
     (
+        lambda _: R().fit(pd.DataFrame(X[:300]).add_prefix("column"), pd.DataFrame(X[300:]).add_prefix("column")),
+        DataError,
+        "train_test_split returns X_train, X_test, y_train, y_test.",
+    ),
+    (lambda _: R(scaler=StandardScaler()), ArgumentTypeError, "Scale in the model: estimator=make_pipeline(StandardS"),
+    (lambda _: R(gpu_id=0), ArgumentTypeError, "Did you mean 'device'?"),
+    (
         lambda _: R().fit([[1.0, 2.0], [3.0]], [1.0, 2.0]),
         DataError,
         "X[0] has 2 values and X[1] has 1 value, but a table has the same number of columns in each row. Pad the rows, numpy.array(",
@@ -1688,6 +1695,8 @@ FURTHER_CALLS = [
             "load_state_dict": "Use onnxtrain.load(path).",
             "module_": "Use get_trained_onnx() or to_sklearn(), which return the model.",
             "named_parameters": "Use weights_; trainable_weights(model) lists their names.",
+            "output_names": "Use onnxruntime.InferenceSession(model.get_trained_onnx().SerializeToString()).get_outputs()",
+            "set_output": "Results are arrays.",
             "optimizer_": "The optimizer is the parameter solver;",
             "plot_importance": "Use sklearn.inspection.permutation_importance",
             "run": "Use predict(X), or onnxruntime.InferenceSession",

@@ -44,6 +44,8 @@ def warn_of_target_among_columns(X: Any, y: Any, model: Any = None) -> None:
         X, y = as_pandas(X[[*_named_after(y.name, X)]]), as_pandas(y.to_frame())[y.name]
     if isinstance(X, type) or not (hasattr(X, "iloc") and hasattr(X, "columns") and X.columns.is_unique):
         return
+    if np.ndim(y) == 0 or len(X) != len(y):  # an error will say so
+        return
     X = _columns_taken(model, X)
     if is_frame(y) and y.columns.is_unique:
         if len(X.columns) > 1 and all(name in y.columns and X[name].equals(y[name]) for name in X.columns):
