@@ -439,6 +439,12 @@ def test_a_column_of_files_that_tells_the_label_is_warned_of(tmp_path):
     with pytest.warns(UserWarning, match="The column 'log_price' of the files tells the label, 'price', in each row"):
         R(max_iter=1).fit(from_parquet(path, label="price"))
     R(max_iter=1).fit(from_parquet(path, label="price", columns=list(FLATS)))  # filterwarnings = error
+    with pytest.warns(UserWarning, match="The column 'price' of X has the values of y"):
+        R(max_iter=1).fit(from_files([0], lambda _: (FLATS.assign(price=PRICE), pd.Series(PRICE, name="price"))))
+    rounded = pd.Series(np.round(PRICE), name="price")
+    with pytest.warns(UserWarning, match="'price', in each row.*Leave it out.*drop.columns='price'. in a function"):
+        R(max_iter=1).fit(from_files([0], lambda _: (FLATS.assign(price=rounded), rounded)))
+    R(max_iter=1).fit(from_files([0], lambda _: (FLATS, pd.Series(PRICE, name="price"))))  # filterwarnings = error
 
 
 def test_a_file_that_changes_between_two_fits_is_warned_of(tmp_path):

@@ -200,7 +200,8 @@ class GivenParts:
         _say(estimator, found)
         if not is_part_of_more():
             X, y, _ = found.sample
-            warn_of_label_among_columns(X, y, getattr(self.parts.source, "label", None), estimator.estimator)
+            label = getattr(self.parts.source, "label", found.label)
+            warn_of_label_among_columns(X, y, label, estimator.estimator)
         return SurveyedParts(self.parts, found)
 
     def further(self, estimator: OrtGradientEstimator, model: TrainedModel) -> TrainingData | PartedData:

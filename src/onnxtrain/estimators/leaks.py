@@ -60,11 +60,7 @@ def warn_of_target_among_columns(X: Any, y: Any, model: Any = None) -> None:
     if np.ndim(y) != 1:
         return
     values, called = np.asarray(y), getattr(y, "name", None) if hasattr(y, "iloc") else None
-    with np.errstate(invalid="ignore"):  # infinity has no fraction
-        has_fractions = values.dtype.kind == "f" and bool(np.any(values % 1))
-    candidates = [name for name in X.columns if name == called or (has_fractions and X[name].dtype == values.dtype)]
-    begins_so = [name for name in candidates if np.array_equal(X[name].iloc[:_FIRST].to_numpy(), values[:_FIRST])]
-    same = [name for name in begins_so if X[name].equals(y) or np.array_equal(X[name].to_numpy(), values)]
+    same = _copies(X, y, called)
     if same:
         warn(
             f"The column {same[0]!r} of X has the values of y, so the model predicts y from itself. Pass X without it: "
@@ -75,6 +71,16 @@ def warn_of_target_among_columns(X: Any, y: Any, model: Any = None) -> None:
             f"The column {known!r} of X tells y, {called!r}, in each row, like y in another unit or with other labels, "
             f"so the model predicts y from itself. Pass X without it: X.drop(columns={known!r})."
         )
+
+
+def _copies(X: Any, y: Any, called: Any) -> list[Any]:
+    """Return the columns with the values of y that have its name or its fractions, which do not agree by chance."""
+    values = np.asarray(y)
+    with np.errstate(invalid="ignore"):  # infinity has no fraction
+        has_fractions = values.dtype.kind == "f" and bool(np.any(values % 1))
+    candidates = [name for name in X.columns if name == called or (has_fractions and X[name].dtype == values.dtype)]
+    begins_so = [name for name in candidates if np.array_equal(X[name].iloc[:_FIRST].to_numpy(), values[:_FIRST])]
+    return [name for name in begins_so if X[name].equals(y) or np.array_equal(X[name].to_numpy(), values)]
 
 
 def _warn_of_numbered_rows(y: Any) -> None:
@@ -88,11 +94,18 @@ def _warn_of_numbered_rows(y: Any) -> None:
 
 
 def warn_of_label_among_columns(X: Any, y: Any, label: Any, model: Any) -> None:
-    """Warn of a column of files that the model takes and that is named after the label and tells it in each row."""
-    if hasattr(X, "iloc") and np.ndim(y) == 1 and (known := _telling(_columns_taken(model, X), np.asarray(y), label)):
+    """Warn of a column of files that the model takes and that is named after the label and tells it in each row.
+
+    A copy of a label with fractions is warned of by :func:`warn_of_target_among_columns`.
+    """
+    if not hasattr(X, "iloc") or np.ndim(y) != 1:
+        return
+    X, values = _columns_taken(model, X), np.asarray(y)
+    if (known := _telling(X, values, label)) and known not in _copies(X, values, None):
         warn(
             f"The column {known!r} of the files tells the label, {label!r}, in each row of the sample, so the model "
-            f"predicts the label from itself. Read the files without it: from_parquet(..., columns=[...])."
+            f"predicts the label from itself. Leave it out: from_parquet(..., columns=[...]), or "
+            f"X.drop(columns={known!r}) in a function that reads files."
         )
 
 

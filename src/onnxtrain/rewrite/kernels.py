@@ -58,7 +58,7 @@ _TILE = 16
 
 
 def _sums(op: Op, k: ir.Value, dual: ir.Value, n_vectors: int, n_sums: int) -> ir.Value:
-    """Return ``k @ dual`` (N, n_sums) from kernels (N, V) and coefficients (V, n_sums), each as a sum of partial sums.
+    """Return ``k @ dual`` (N, n_sums), as sums of partial sums, from kernels (N, V) and coefficients (V, n_sums).
 
     The terms of a class have one sign and stand side by side. Added one after the other, they reach many times the
     result, and each addition rounds to the digits of the largest.
