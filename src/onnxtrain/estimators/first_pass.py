@@ -51,6 +51,8 @@ class Survey:
         The index of the first part with NaN in its rows or targets, and of the first part with an infinite value.
     digest : str
         A fingerprint of the labels, the weights and some rows.
+    called : object
+        The name of y of the first part; None if it has none.
     """
 
     sample: Part = field(repr=False)
@@ -62,6 +64,7 @@ class Survey:
     shares: np.ndarray | None
     suspects: tuple[int, ...]
     digest: str
+    called: object = None
 
 
 class _Found(NamedTuple):
@@ -87,6 +90,8 @@ class _Found(NamedTuple):
         ``"NaN"`` or ``"infinite"``, if its rows or targets contain such values.
     digest : bytes
         A fingerprint of its content.
+    called : object
+        The name of y; None if it has none.
     """
 
     sample: Part
@@ -99,6 +104,7 @@ class _Found(NamedTuple):
     weighed: np.ndarray
     flaws: frozenset[str]
     digest: bytes
+    called: object
 
 
 def survey(
@@ -174,6 +180,7 @@ def _summary(found: Mapping[int, _Found], lengths: Sequence[int], *, classifies:
         _shares(found, labels, len(lengths)) if classifies and of_all else None,
         tuple(sorted({i for i in flaws if i is not None})),
         digest.hexdigest(),
+        next(iter(found.values())).called,
     )
 
 
@@ -281,9 +288,9 @@ def _look(
     weighed = counts
     if weight is not None and which is None and labels.ndim == 1 and classifies:
         weighed = np.bincount(np.searchsorted(labels, y.ravel()[weight != 0]), minlength=len(labels))
-    return _Found(
-        sample, form_of(X), *sums, labels, counts, weighed, _flaws(X) | _flaws(y), hashlib.sha256(digest).digest()
-    )
+    flaws, digest_of_all = _flaws(X) | _flaws(y), hashlib.sha256(digest).digest()
+    called = getattr(part.y, "name", None)
+    return _Found(sample, form_of(X), *sums, labels, counts, weighed, flaws, digest_of_all, called)
 
 
 def _labels(y: np.ndarray, *, classifies: bool, i: int = 0) -> tuple[np.ndarray, np.ndarray]:

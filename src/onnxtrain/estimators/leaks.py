@@ -58,9 +58,8 @@ def warn_of_target_among_columns(X: Any, y: Any, model: Any = None) -> None:
     if np.ndim(y) != 1:
         return
     values, called = np.asarray(y), getattr(y, "name", None) if hasattr(y, "iloc") else None
-    with np.errstate(invalid="ignore"):  # infinity has no fraction
-        has_fractions = values.dtype.kind == "f" and bool(np.any(values % 1))
-    candidates = [name for name in X.columns if name == called or (has_fractions and X[name].dtype == values.dtype)]
+    fractional = _has_fractions(values)
+    candidates = [name for name in X.columns if name == called or (fractional and X[name].dtype == values.dtype)]
     begins_so = [name for name in candidates if np.array_equal(X[name].iloc[:_FIRST].to_numpy(), values[:_FIRST])]
     same = [name for name in begins_so if X[name].equals(y) or np.array_equal(X[name].to_numpy(), values)]
     if same:
@@ -75,6 +74,12 @@ def warn_of_target_among_columns(X: Any, y: Any, model: Any = None) -> None:
         )
 
 
+def _has_fractions(values: np.ndarray) -> bool:
+    """Whether some values have a fractional part."""
+    with np.errstate(invalid="ignore"):  # infinity has no fraction
+        return values.dtype.kind == "f" and bool(np.any(values % 1))
+
+
 def _warn_of_numbered_rows(y: Any) -> None:
     """Warn of a column of targets that enumerates the rows, such as an id, and would be trained as a target."""
     numbered = [name for name in y.columns if y[name].dtype.kind in "iu" and (y[name].diff()[1:] == 1).all()]
@@ -86,11 +91,19 @@ def _warn_of_numbered_rows(y: Any) -> None:
 
 
 def warn_of_label_among_columns(X: Any, y: Any, label: Any, model: Any) -> None:
-    """Warn of a column of files that the model takes and that is named after the label and tells it in each row."""
-    if hasattr(X, "iloc") and np.ndim(y) == 1 and (known := _telling(_columns_taken(model, X), np.asarray(y), label)):
+    """Warn of a column of files that the model takes and that is named after the label and tells it in each row.
+
+    A column that equals a label with fractions is left to :func:`warn_of_target_among_columns`, which needs no name.
+    """
+    if not hasattr(X, "iloc") or np.ndim(y) != 1:
+        return
+    values = np.asarray(y)
+    known = _telling(_columns_taken(model, X), values, label)
+    if known and not (_has_fractions(values) and np.array_equal(X[known].to_numpy(), values)):
         warn(
             f"The column {known!r} of the files tells the label, {label!r}, in each row of the sample, so the model "
-            f"predicts the label from itself. Read the files without it: from_parquet(..., columns=[...])."
+            f"predicts the label from itself. Read the files without it: from_parquet(..., columns=[...]), or let "
+            f"read return X.drop(columns={known!r})."
         )
 
 
