@@ -50,6 +50,8 @@ _OF_PART = {
     "Pass numpy.asarray(y).astype(float)": "y.astype(float)",
     "Pass X[model.feature_names_in_], which has the columns in that order": "X[columns], with one list of columns for "
     "all parts; from_parquet takes it as columns=",
+    "Select the columns of fit: X[model.feature_names_in_]": "X[model.feature_names_in_]; from_parquet takes "
+    "columns=[*model.feature_names_in_]",
 }
 
 #: What to do with labels of a validation set that y lacks, in place of the remedies for y.
@@ -132,7 +134,7 @@ def for_validation(message: str) -> str:
     return message.replace("model.feature_names_in_", "X.columns")
 
 
-def for_part(message: str, i: int) -> str:
+def for_part(message: str, i: int | str) -> str:
     """Return a message about rows and targets with the code for part `i` of rows in parts, which ``read(i)`` returns.
 
     Examples

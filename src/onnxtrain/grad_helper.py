@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntFlag
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -511,7 +512,7 @@ def random_feed(
     Raises
     ------
     ArgumentTypeError
-        `inputs` are not descriptions of inputs.
+        `inputs` are not descriptions of inputs, or a length is not an integer.
     DataError
         An input holds strings or is not a tensor.
 
@@ -524,6 +525,9 @@ def random_feed(
     """
     if not isinstance(inputs, Iterable):
         raise _not_described(inputs)
+    for called, n in (("batch", batch), ("empty_dimension", empty_dimension)):
+        if not isinstance(n, Integral):
+            raise ArgumentTypeError(f"{called} must be a length, such as 10, got {n!r}.")
     rng = np.random.default_rng(random_state)
     described = [_described(i) for i in inputs]
     rows = {shape[0] for _, _, shape in described if shape and isinstance(shape[0], str)}

@@ -1050,6 +1050,7 @@ MORE_CALLS = [
     ),
     (lambda _: C(loss="binary:logistic").fit(IRIS, SPECIES), LossError, "Did you mean 'log'?"),
     (lambda _: R(device=0).fit(X, y), DeviceError, "Did you mean 'cuda:0'?"),
+    (lambda _: R(device=-1).fit(X, y), DeviceError, "Did you mean 'cpu'?"),
     (lambda _: R(device="CUDAExecutionProvider").fit(X, y), DeviceError, "Did you mean 'cuda'?"),
     # what comes out
     (lambda r: onnxtrain.save(r, None), ArgumentTypeError, "path must be a file path, got None."),
@@ -2591,6 +2592,11 @@ ATTRIBUTES = [
     (lambda r: plot_graph(r).show(), "A notebook shows it; save(path) writes an SVG."),
     (lambda r: plot_graph(r).save(3), "path must be a file path, got 3."),
     (lambda _: OrtGradientForwardBackward(TWO_COLUMNS).forward, "It is a method of new_instance()."),
+    (lambda _: onnxtrain.OrtGradientForwardBackwardFunction(), "OrtGradientForwardBackward(model).new_instance()."),
+    (
+        lambda _: onnxtrain.random_feed(TWO_COLUMNS.graph.input, batch="3"),
+        "batch must be a length, such as 10, got '3'.",
+    ),
     (lambda _: OrtGradientForwardBackward(TWO_COLUMNS).new_instance().step, "The caller holds the weights"),
     (lambda _: OrtGradientForwardBackward(TWO_COLUMNS, 3), "weights_to_train must be a list of names, got 3."),
     (lambda _: OrtGradientForwardBackward(TWO_COLUMNS, class_name=3), "class_name must be a string, got 3."),

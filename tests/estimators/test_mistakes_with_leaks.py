@@ -438,13 +438,49 @@ def test_a_column_of_files_that_tells_the_label_is_warned_of(tmp_path):
     flats.to_parquet(path, row_group_size=50)
     with pytest.warns(UserWarning, match="The column 'log_price' of the files tells the label, 'price', in each row"):
         R(max_iter=1).fit(from_parquet(path, label="price"))
-    R(max_iter=1).fit(from_parquet(path, label="price", columns=list(FLATS)))  # filterwarnings = error
-    with pytest.warns(UserWarning, match="The column 'price' of X has the values of y"):
-        R(max_iter=1).fit(from_files([0], lambda _: (FLATS.assign(price=PRICE), pd.Series(PRICE, name="price"))))
-    rounded = pd.Series(np.round(PRICE), name="price")
-    with pytest.warns(UserWarning, match="'price', in each row.*Leave it out.*drop.columns='price'. in a function"):
-        R(max_iter=1).fit(from_files([0], lambda _: (FLATS.assign(price=rounded), rounded)))
-    R(max_iter=1).fit(from_files([0], lambda _: (FLATS, pd.Series(PRICE, name="price"))))  # filterwarnings = error
+    tuned = R(max_iter=1).fit(from_parquet(path, label="price", columns=list(FLATS)))  # filterwarnings = error
+    with pytest.raises(
+        DataError, match=r"Let read\(i\) return X\[model.feature_names_in_\]; from_parquet takes columns"
+    ):
+        tuned.predict(from_parquet(path))
+    assert tuned.predict(from_parquet(path, columns=[*tuned.feature_names_in_])).shape == (80,)
+
+
+def test_a_part_of_rows_that_contains_its_label_is_warned_of():
+    flats = FLATS.assign(price=PRICE.round())  # a label with fractions is told apart without its name
+    with pytest.warns(
+        UserWarning, match=r"'price' of the files tells .* or let read return X.drop\(columns='price'\)."
+    ):
+        R(max_iter=1).fit(from_files([0, 1], lambda _: (flats, flats["price"])))
+    with pytest.warns(UserWarning, match="The column 'price' of X has the values of y"):  # once
+        R(max_iter=1).fit(from_files([0, 1], lambda _: (FLATS.assign(price=PRICE), PRICE)))
+    R(max_iter=1).fit(from_files([0, 1], lambda _: (flats.drop(columns="price"), flats["price"])))
+
+
+DAYS = pd.date_range("2020", periods=80)
+
+
+@pytest.mark.parametrize(
+    "rows, other, warns",
+    [
+        (FLATS.index[40:], FLATS.index[:40] + 100, True),
+        (DAYS[:40], DAYS[40:], True),
+        (DAYS[:-1], DAYS[1:], False),  # a forecast
+        (FLATS.index[:40], FLATS.index[40:], False),  # X may have got a new index
+        (FLATS.index[40:].rename("id"), FLATS.index[:40] + 100, False),
+        (FLATS.index[40:], DAYS[:40], False),
+    ],
+    ids=["integers", "dates", "forecast", "new index", "named", "types"],
+)
+def test_rows_and_targets_of_different_rows_are_warned_of(rows, other, warns):
+    X, y = FLATS[: len(rows)].set_axis(rows), PRICE[: len(rows)].set_axis(other)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        R(max_iter=1).fit(X, y)
+    said = [str(w.message) for w in caught if "has no label of the index of X" in str(w.message)]
+    assert len(said) == warns
+    if warns:
+        assert f"row 0 is {rows[0]} in X, and {other[0]} in y, as if they were different rows." in said[0]
 
 
 def test_a_file_that_changes_between_two_fits_is_warned_of(tmp_path):

@@ -88,6 +88,15 @@ PIXELS = onnx_model(
     "(float[n, 3, 8, 8] X) => (float[n, 2] Y) <float[3, 2] W = {1, 2, 3, 4, 5, 6}>"
     "{ p = GlobalAveragePool(X) f = Flatten(p) Y = MatMul(f, W) }"
 )
+
+
+def pixels_of(sides):
+    return onnx_model(
+        f"(float[n, {sides}] X) => (float[n, 2] Y) <float[{sides[0]}, 2] W = {{{', '.join('1' * 2 * int(sides[0]))}}}>"
+        "{ p = GlobalAveragePool(X) f = Flatten(p) Y = MatMul(f, W) }"
+    )
+
+
 BYTES = onnx_model(
     "(uint8[n, 3, 8, 8] X) => (float[n, 1] Y) <float[3, 1] W = {1, 2, 3}>"
     "{ x = Cast<to = 1>(X) p = GlobalAveragePool(x) f = Flatten(p) Y = MatMul(f, W) }"
@@ -415,6 +424,14 @@ CALLS = [
             (IMAGES[:, :1], "takes (3, 8, 8). Pass X.repeat(3, axis=1) for gray images."),
             (np.ones((20, 4, 8, 8)), "Pass X[:, :3], without the alpha channel."),
             (np.ones((8, 8, 3)), "Pass numpy.moveaxis(X, -1, 0)[None] for a single row."),
+        ]
+    ),
+    *(
+        (lambda sides=sides: C(pixels_of(sides)).fit(np.ones((20, 192)), KINDS % 2), DataError, said)
+        for sides, said in [
+            ("3, h, w", "takes 4. Pass the images in their size, X.reshape(-1, 3, height, width)."),
+            ("3, h, 8", "takes 4. Pass the images in their size, X.reshape(-1, 3, height, 8)."),
+            ("5, h, w", "Its shape is (20, 192), and that of a row of the model (5, None, None)."),
         ]
     ),
     # models
@@ -944,10 +961,13 @@ def test_the_weights_beside_a_model_are_told_apart(tmp_path):
         R(tmp_path / "model.onnx.data").fit(IDS, VALUES)
 
 
-def test_a_path_with_a_mistake_is_answered_with_the_file_beside_it(tmp_path):
+@pytest.mark.parametrize("name", ["modle.onnx", "model", "model.onx"])
+def test_a_path_with_a_mistake_is_answered_with_the_file_beside_it(name, tmp_path, monkeypatch):
     onnx.save(LINE, tmp_path / "model.onnx")
-    with pytest.raises(ModelError, match=r"There is no file .* Did you mean '.*model.onnx'\?$"):
-        R(tmp_path / "modle.onnx").fit(IDS, VALUES)
+    monkeypatch.chdir(tmp_path)
+    for path in (tmp_path / name, name):
+        with pytest.raises(ModelError, match=r"There is no file .* Did you mean '.*model.onnx'\?$"):
+            R(path).fit(IDS, VALUES)
 
 
 @pytest.mark.parametrize(

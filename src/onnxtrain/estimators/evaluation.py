@@ -193,7 +193,9 @@ class EvaluableEstimator(OrtGradientEstimator):
         found = []
         for rows in (piece for part in deferred.fit_data.features_of(X) for piece in model.form.pieces(part)):
             dtype = np.dtype(np.float32 if getattr(rows, "dtype", None) == np.float32 else np.float64)
-            outputs = model.predict(model.check(self, rows), output)
+            with deferred.fit_data.of_rows_in_parts(X):
+                checked = model.check(self, rows)
+            outputs = model.predict(checked, output)
             finite = True
             with model.category_named(rows):
                 for piece in outputs:

@@ -111,6 +111,17 @@ def features_of(X: Any) -> Iterator[Any]:
             yield part.X
 
 
+@contextmanager
+def of_rows_in_parts(X: Any) -> Iterator[None]:
+    """Name ``read`` in the remedy of an error about the rows of a part; X itself is not a table."""
+    try:
+        yield
+    except DataError as e:
+        if is_plain(X) or as_parts(X) is None:
+            raise
+        raise DataError(for_part(str(e), "i")) from e
+
+
 def labelled(X: Any, y: Any, sample_weight: Any = None) -> Iterator[Part]:
     """Yield rows with labels and weights: those of each part, or all of an array.
 

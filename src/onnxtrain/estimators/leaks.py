@@ -104,8 +104,8 @@ def warn_of_label_among_columns(X: Any, y: Any, label: Any, model: Any) -> None:
     if (known := _telling(X, values, label)) and known not in _copies(X, values, None):
         warn(
             f"The column {known!r} of the files tells the label, {label!r}, in each row of the sample, so the model "
-            f"predicts the label from itself. Leave it out: from_parquet(..., columns=[...]), or "
-            f"X.drop(columns={known!r}) in a function that reads files."
+            f"predicts the label from itself. Read the files without it: from_parquet(..., columns=[...]), or let "
+            f"read return X.drop(columns={known!r})."
         )
 
 

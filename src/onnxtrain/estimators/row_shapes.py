@@ -58,6 +58,9 @@ def _turned(given: tuple[int, ...], row: tuple[Any, ...], name: str) -> str:
         }
     elif len(given) == 2 and None not in row and given[1] == math.prod(row):
         candidates = {f"{name}.reshape(-1, {', '.join(map(str, row))})": row}
+    elif len(given) == 2 and len(row) == 3 and None in row and given[1] % math.prod(n or 1 for n in row) == 0:
+        sides = iter(("height", "width", "channels"))
+        return f" Pass the images in their size, {name}.reshape(-1, {', '.join(str(n or next(sides)) for n in row)})."
     for expression, shape in candidates.items():
         if len(shape) == len(row) and all(w in (None, g) for w, g in zip(row, shape, strict=True)):
             return f" Pass {expression}."

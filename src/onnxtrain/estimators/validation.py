@@ -282,7 +282,10 @@ def check_one_type(labels: Any) -> None:
 
 
 def warn_of_other_order(X: Any, values: Any, name: str, rows_name: str = "X") -> None:
-    """Warn if the index of a column has the labels of the index of X, or of X_val, in another order."""
+    """Warn if the index of a column has the labels of the index of X, or of X_val, in another order, or none of them.
+
+    An index that counts the rows from 0 may be a new one, and indexes of different names or types may be unrelated.
+    """
     if isinstance(X, type) or not hasattr(X, "iloc") or not hasattr(values, "iloc") or len(X) != len(values):
         return
     rows, others = X.index, values.index
@@ -294,6 +297,17 @@ def warn_of_other_order(X: Any, values: Any, name: str, rows_name: str = "X") ->
             f"The index of {name} has the labels of the index of {rows_name} in another order: row {i} is {rows[i]} in "
             f"{rows_name}, and {others[i]} in {name}. Rows are matched by position. Pass {name}.loc[{rows_name}.index] "
             f"or, if the positions match, {name}.to_numpy()."
+        )
+    elif (
+        rows.names == others.names
+        and rows.dtype == others.dtype
+        and not any(np.array_equal(index, np.arange(len(index))) for index in (rows, others))
+        and not rows.isin(others).any()
+    ):
+        warn(
+            f"The index of {name} has no label of the index of {rows_name}: row 0 is {rows[0]} in {rows_name}, and "
+            f"{others[0]} in {name}, as if they were different rows. Pass {name} of the rows of {rows_name} or, if the "
+            f"positions match, {name}.to_numpy()."
         )
 
 

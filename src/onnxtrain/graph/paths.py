@@ -58,6 +58,8 @@ def _not_a_path(path: str | os.PathLike[str]) -> str:
         return remedy
     if os.path.isfile(turned := text.replace("\\", "/")):
         return f" Did you mean {turned!r}?"
+    if os.path.isfile(complete := f"{os.path.splitext(text)[0]}.onnx"):
+        return f" Did you mean {complete!r}?"
     if "://" in text:
         return " Download it, and pass the path of the file."
     folder = os.path.dirname(text) or "."

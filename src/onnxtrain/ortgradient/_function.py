@@ -11,7 +11,7 @@ from onnxruntime.capi import _pybind_state as native
 
 from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.attributes import NamesItsAttributes
-from onnxtrain.errors import DataError, ModelError
+from onnxtrain.errors import DataError, ModelError, ParameterError
 from onnxtrain.ortgradient import _tensors
 from onnxtrain.ortgradient._graphs import PassGraphs, Tensor
 from onnxtrain.ortgradient._tensors import Tensors, vector
@@ -175,6 +175,11 @@ class OrtGradientForwardBackwardFunction(NamesItsAttributes):
     _debug: ClassVar[bool] = False
 
     def __init__(self) -> None:
+        if type(self) is OrtGradientForwardBackwardFunction:
+            raise ParameterError(
+                "OrtGradientForwardBackwardFunction is the base class of the classes of single models. Create an "
+                "instance of such a class: OrtGradientForwardBackward(model).new_instance()."
+            )
         self.states_: list[Saved] = []
         self.saved_tensors_: list[Any] | None = None
 

@@ -369,7 +369,7 @@ def _meant(name: object) -> str:
     if re.search(r"\d\W+(\w+:)?\d", str(name)):  # "cuda:0,1" or ["cuda:0", "cuda:1"]
         return " A fit uses one device. To use several GPUs, run one fit on each: device='cuda:0', device='cuda:1'."
     if isinstance(name, int):
-        return f" Did you mean 'cuda:{name}'?"
+        return f" Did you mean 'cuda:{name}'?" if name >= 0 else " Did you mean 'cpu'?"
     spelt = str(name).casefold()
     return next((f" Did you mean {kind!r}?" for kind in (*KINDS, "gpu", "auto") if kind in spelt), "")
 
