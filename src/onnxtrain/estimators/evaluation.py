@@ -161,7 +161,7 @@ class EvaluableEstimator(OrtGradientEstimator):
         targets, predictions, weights = (deferred.fit_data.joined(iter(values)) for values in zip(*found, strict=True))
         deferred.validation.check_not_infinite(targets)
         if not self._classifies:
-            deferred.validation.check_predicted(predictions)
+            _check_predicted(predictions)
         return targets, predictions, weights
 
     @contextmanager
@@ -206,3 +206,14 @@ class EvaluableEstimator(OrtGradientEstimator):
         if not found:
             raise DataError("X has no rows. Pass at least one.")
         return found[0] if len(found) == 1 else np.concatenate(found)
+
+
+def _check_predicted(predictions: np.ndarray) -> None:
+    """Raise a DataError if predictions are NaN; a metric would not say that the predictions are."""
+    n_unknown = int(np.isnan(predictions).reshape(len(predictions), -1).any(axis=1).sum())
+    if n_unknown:
+        raise DataError(
+            f"predict returns NaN for {n_unknown} of {len(predictions)} rows, so they have no score. Look for NaN in "
+            "X. If it has none, increase the radius of a RadiusNeighborsRegressor inside, which predicts NaN for rows "
+            "without neighbors, or use KNeighborsRegressor."
+        )

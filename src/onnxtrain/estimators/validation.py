@@ -580,17 +580,6 @@ def check_not_infinite(y: np.ndarray) -> None:
     assert_all_finite(y, allow_nan=True, input_name="y")
 
 
-def check_predicted(predictions: np.ndarray) -> None:
-    """Raise a DataError if predictions are NaN; a metric would not say that the predictions are."""
-    n_unknown = int(np.isnan(predictions).reshape(len(predictions), -1).any(axis=1).sum())
-    if n_unknown:
-        raise DataError(
-            f"predict returns NaN for {n_unknown} of {len(predictions)} rows, so they have no score. Look for NaN in "
-            "X. If it has none, increase the radius of a RadiusNeighborsRegressor inside, which predicts NaN for rows "
-            "without neighbors, or use KNeighborsRegressor."
-        )
-
-
 def check_domain(y: np.ndarray, loss: str | Callable[..., Any], params: Mapping[str, Any] | None) -> None:
     """Raise a DataError for labels for which the loss has no minimum, such as negative counts."""
     params = params or {}
