@@ -50,6 +50,8 @@ WEIGHTS = {
     "two": np.float32(2),
     "by_pi": np.float32(1 / np.pi),
     "tiny": np.float32(1e-3),
+    "three": np.float32(3),
+    "low": np.float32(-300),
     "sharp": np.float32(3),
     "axis1": np.array([1]),
     "axes23": np.array([2, 3]),
@@ -358,6 +360,15 @@ def test_an_output_that_is_not_the_softmax_of_its_scores(monkeypatch):
     monkeypatch.undo()
     with pytest.warns(UserWarning, match="lies between 0 and 1 .* is read as scores"):
         OrtGradientClassifier(onx, max_iter=1).fit(X, THREE)
+
+
+def test_sigmoids_that_all_vanish_in_float32_are_no_difference():
+    onx = model(
+        f"{K} {{ Q = MatMul(X, W) Z = Add(Q, low) P = Sigmoid(Z) R = ReduceSum(P, axis1) B = Cast <to = 9> (R)"
+        " N = Not(B) M = Cast <to = 1> (N) G = Mul(M, three) A = Add(P, M) D = Add(R, G) Y = Div(A, D) }"
+    )
+    assert run(onx, {"X": X})[0].max() < 0.34
+    assert OrtGradientClassifier(onx, max_iter=0).fit(X, THREE).output_is_ == "probabilities"
 
 
 def CHANGED(source, names):

@@ -85,6 +85,9 @@ _RARE = 1e-3
 #: The tolerance for results of iterations that end early, such as libsvm's pairwise coupling.
 _APPROXIMATE = 1e-2
 
+#: The exponentials and Sigmoids of lower scores may be 0 in float32.
+_VANISHING = -80.0
+
 #: libsvm chooses the class by its decision values and fits its probabilities to them. Near the boundary the most
 #: probable class may be another, as scikit-learn documents. Up to this fraction of the rows gives a warning, more an
 #: error.
@@ -367,8 +370,9 @@ def _check_link(model: TrainedModel, found: Mapping[str, np.ndarray], steps: flo
     """Raise a ModelError if the output is not the function of the scores that was found in the graph."""
     read = model.source.model
     output, scores = (model.layout.table(found[name]) for name in (read.output, model.scores))
-    computed = output_of(read.link, scores.astype(np.float64))
-    if computed is not None and computed.shape[1] == output.shape[1]:
+    sure = scores.max(axis=1) > _VANISHING
+    output, computed = output[sure], output_of(read.link, scores[sure].astype(np.float64))
+    if sure.any() and computed is not None and computed.shape[1] == output.shape[1]:
         name = f"the output {read.output!r}, as the {read.link.value} of {model.scores!r},"
         remedy = "Set output_is='scores', or let the model return its scores, without probabilities."
         _check_values(name, computed, output, lambda: remedy, error=ModelError, steps=steps, least=_RARE)

@@ -201,7 +201,7 @@ def _is_guard(value: ir.Value | None) -> bool:
 
 def _tests_zero(condition: ir.Value | None) -> bool:
     """Whether a condition compares a value with a number that is nearly 0."""
-    node = made_by(condition, "Not", "Cast", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", *_FORMS)
+    node = made_by(condition, "Not", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", *_FORMS)
     if node is None:
         return False
     if node.op_type in ("Not", *_FORMS):
