@@ -49,8 +49,8 @@ def converter(kind: type, *, override: bool = False) -> Callable[[OwnConverter],
     kind : type
         The class; derived classes need their own converters.
     override : bool
-        Whether to replace an existing converter of `kind`. The same source may always be registered again, as when a
-        notebook cell is run twice.
+        Whether to replace a registered converter of `kind`. The built-in conversion is replaced in any case. The same
+        source may always be registered again, as when a notebook cell is run twice.
 
     Returns
     -------
