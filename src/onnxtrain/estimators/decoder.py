@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import expit, log_expit, softmax
+from scipy.special import expit, softmax
 
 from onnxtrain.errors import warn
-from onnxtrain.losses.link import LOWEST_LOGIT, Link
+from onnxtrain.losses.link import Link, normalized_expit
 
 #: The distance from [0, 1] at which a probability is more than rounded.
 _ROUNDING = 1e-3
@@ -59,9 +59,8 @@ class LabelDecoder:
             _warn_of_range(found)
         if self.link is Link.IDENTITY:
             found = expit(found) if self.n_labels or found.shape[1] == 1 else softmax(found, axis=1)
-        elif self.takes_scores:  # in logarithms, because all probabilities may underflow to 0
-            vanish = found.max(axis=1, keepdims=True) < LOWEST_LOGIT
-            found = softmax(np.where(vanish, 0, log_expit(found)), axis=1)
+        elif self.takes_scores:
+            found = normalized_expit(found)
         elif found.shape[1] > 1 and not self.n_labels:
             sums = found.sum(axis=1, keepdims=True)
             found = found / np.where(sums > 0, sums, 1)

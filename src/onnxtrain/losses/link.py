@@ -62,12 +62,17 @@ def output_of(link: Link, scores: np.ndarray) -> np.ndarray | None:
         case Link.SOFTMAX if scores.shape[1] > 1:
             return softmax(scores, axis=1)
         case Link.NORMALIZED_SIGMOID if scores.shape[1] > 1:
-            vanish = scores.max(axis=1, keepdims=True) < LOWEST_LOGIT
-            return softmax(np.where(vanish, 0, log_expit(scores)), axis=1)
+            return normalized_expit(scores)
         case Link.EXP:
             with np.errstate(over="ignore"):
                 return np.exp(scores)
     return None
+
+
+def normalized_expit(scores: np.ndarray) -> np.ndarray:
+    """Return the Sigmoids of scores (n, K) divided by their sum, in logarithms: all of them may underflow to 0."""
+    vanish = scores.max(axis=1, keepdims=True) < LOWEST_LOGIT
+    return softmax(np.where(vanish, 0, log_expit(scores)), axis=1)
 
 
 #: The links of class probabilities.
