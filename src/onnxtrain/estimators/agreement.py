@@ -31,13 +31,13 @@ from onnxtrain.convert.check import (
     is_approximate,
     remedy_of,
     remedy_of_labels,
-    worst_row,
 )
 from onnxtrain.convert.columns import as_float64
 from onnxtrain.convert.compared_rows import at_most, spread
 from onnxtrain.convert.compared_rows import some_rows as chosen_rows
 from onnxtrain.convert.learned import inside
-from onnxtrain.errors import ConversionError, DataError, ModelError, OnnxTrainError, warn
+from onnxtrain.errors import ConversionError, DataError, ModelError, warn
+from onnxtrain.estimators.compared_results import TOLERANCE, TOLERANCE_OF_HALVES, check_labels, check_values
 from onnxtrain.estimators.decoder import LabelDecoder
 from onnxtrain.estimators.frames import count_rows
 from onnxtrain.estimators.independence import check_first_axis, check_rows_alone, in_training_mode, random_numbers
@@ -69,9 +69,6 @@ _TOO_LARGE_FOR_HALVES = (
 #: The tolerance of sums of probabilities, for float16.
 SUM = 1e-3
 
-#: The tolerances relative to the largest value, of float32 graphs and of half-precision graphs trained in float32.
-_TOLERANCE, _TOLERANCE_OF_HALVES = 1e-3, 3e-2
-
 #: A larger difference is not just the last digits; sums of kernels with large coefficients of both signs cause it. If
 #: the compared rows differ by more than the second number, other rows may differ by more than the first.
 _LAST_DIGITS, _NEARLY = 1e-5, 5e-6
@@ -82,19 +79,8 @@ _OTHER_KERNELS = 10
 #: If the largest probability is smaller, differences are relative to this: onnxruntime's Sigmoid has steps of 6e-8.
 _RARE = 1e-3
 
-#: The tolerance for results of iterations that end early, such as libsvm's pairwise coupling.
-_APPROXIMATE = 1e-2
-
 #: The exponentials and Sigmoids of lower scores may be 0 in float32.
 _VANISHING = -80.0
-
-#: libsvm chooses the class by its decision values and fits its probabilities to them. Near the boundary the most
-#: probable class may be another, as scikit-learn documents. Up to this fraction of the rows gives a warning, more an
-#: error.
-_FEW = 0.1
-
-#: The largest number of rows that a message names.
-_NAMED = 6
 
 #: The number of rows on which such labels, which are rare, or nearly too large differences are compared, and the
 #: multiplications that these rows may take; libsvm needs about 2 s for them.
@@ -117,13 +103,6 @@ _OTHER_LABELS = (
     "output_is='probabilities', choose another output with output=..., or pass the model without its label output."
 )
 
-#: skl2onnx predicts by clipped probabilities for SGDClassifier(loss="modified_huber") of three or more classes.
-_TIED = (
-    "Several probabilities of these rows are clipped or rounded to the same largest value. The file predicts the first "
-    "of these classes, but predict() the class with the largest score. Pass the scikit-learn estimator instead of the "
-    "file, or convert it with the option raw_scores=True."
-)
-
 #: skl2onnx negates the scores of a binary support vector machine, or its probabilities if it has any.
 _NEGATED = (
     "Its output holds the negated probabilities, as skl2onnx writes with raw_scores=True. Convert without raw_scores."
@@ -135,9 +114,6 @@ _OPPOSITES = (
     "predict_proba is 1 / (1 + exp(-2 d)) for the second class. Pass the scikit-learn estimator instead of the file, "
     "or let the model return only d."
 )
-
-#: Two classes whose scores differ by less, relative to the largest score, are tied in float32.
-_TIE = 1e-4
 
 
 class _Verdict(NamedTuple):
@@ -333,9 +309,9 @@ def _compare_with_onnx(
     """Compare outputs on some rows with those of the user's ONNX model; return warnings."""
     original, name = model.source.rows_first(), model.source.model.output
     expected, rough, steps = answers_of_onnx(original, feeds), is_rough(original), quantized_steps(original)
-    steps = max(steps, _TOLERANCE_OF_HALVES) if computes_in_halves(original) else steps
+    steps = max(steps, TOLERANCE_OF_HALVES) if computes_in_halves(original) else steps
     if name in expected:
-        _check_values(
+        check_values(
             f"the output {name!r}",
             found[name],
             expected[name],
@@ -357,7 +333,7 @@ def _compare_with_onnx(
     negated = rough and _are_minus_probabilities(found[name])
     if len(labels) == 1:
         remedy = _NEGATED if negated else _OF_LIBSVM if rough else _OTHER_LABELS
-        said = _check_labels(
+        said = check_labels(
             model, found, labels[0], decoder, lambda: remedy, error=ModelError, rough=rough, steps=steps
         )
         return warnings + (said or ((_ON_OTHER_ROWS + remedy,) if rough else ()))
@@ -377,7 +353,7 @@ def _check_link(model: TrainedModel, found: Mapping[str, np.ndarray], steps: flo
     if sure.any() and computed is not None and computed.shape[1] == output.shape[1]:
         name = f"the output {read.output!r}, as the {read.link.value} of {model.scores!r},"
         remedy = "Set output_is='scores', or let the model return its scores, without probabilities."
-        _check_values(name, computed, output, lambda: remedy, error=ModelError, steps=steps, least=_RARE)
+        check_values(name, computed, output, lambda: remedy, error=ModelError, steps=steps, least=_RARE)
 
 
 def _remedy_of_file(original: onnx.ModelProto, expected: np.ndarray) -> str:
@@ -407,7 +383,7 @@ def _compare_with_regressor(
     if not is_regressor(estimator):
         return _Verdict(True, ())
     output, remedy = found[model.source.model.output], partial(remedy_of, estimator)
-    off = _check_values("predict", output, ask("predict"), remedy, error=ConversionError, of_range=True)
+    off = check_values("predict", output, ask("predict"), remedy, error=ConversionError, of_range=True)
     return _Verdict(True, _lost_digits(model, "predict", off, of_range=True), off)
 
 
@@ -429,12 +405,12 @@ def _compare_with_classifier(
     largest = 0.0
     for method, values in own.items():
         if hasattr(estimator, method):
-            off = _check_values(method, values, ask(method), remedy, error=ConversionError, rough=rough)
+            off = check_values(method, values, ask(method), remedy, error=ConversionError, rough=rough)
             messages += _lost_digits(model, method, off)
             largest = max(largest, off)
     if hasattr(estimator, "predict"):
         remedy = partial(remedy_of_labels, estimator)
-        said = _check_labels(model, found, ask("predict"), decoder, remedy, error=ConversionError, rough=rough)
+        said = check_labels(model, found, ask("predict"), decoder, remedy, error=ConversionError, rough=rough)
         messages += said or ((_ON_OTHER_ROWS + remedy(),) if chooses_by_scores(estimator) else ())
     decides = not hasattr(estimator, "decision_function") or _are_decisions(scores, ask("decision_function"))
     return _Verdict(decides, messages, largest)
@@ -457,145 +433,4 @@ def _are_decisions(scores: np.ndarray, expected: Any) -> bool:
     expected = np.asarray(expected, np.float64).reshape(len(scores), -1)
     if scores.shape[1] == 2 and expected.shape[1] == 1:
         scores = scores[:, 1:] - scores[:, :1]
-    return scores.shape == expected.shape and bool(differences(scores, expected).max(initial=0.0) <= _TOLERANCE)
-
-
-def _check_values(
-    name: str,
-    found: np.ndarray,
-    expected: Any,
-    remedy: Callable[[], str],
-    *,
-    error: type[OnnxTrainError],
-    rough: bool = False,
-    steps: float = 0.0,
-    least: float = 1e-30,
-    of_range: bool = False,
-) -> float:
-    """Return the largest difference between values on the same rows; 0 if they represent different things.
-
-    `least` and `of_range` are as for :func:`~onnxtrain.convert.check.differences`.
-
-    Raises
-    ------
-    OnnxTrainError
-        An instance of `error` that names the row with the largest difference.
-    """
-    if isinstance(expected, list):  # multilabel: one array of probabilities per label
-        expected = np.column_stack([np.asarray(p)[:, -1] for p in expected])
-    expected = np.asarray(expected)
-    tolerance = max(_APPROXIMATE if rough else _TOLERANCE, steps)
-    if expected.dtype.kind != "f":
-        return 0.0
-    if expected.dtype.itemsize == 2:
-        tolerance = max(_TOLERANCE_OF_HALVES, steps)
-    expected = expected.reshape(len(expected), -1).astype(np.float64)
-    found = found.reshape(len(found), -1)
-    if found.shape != expected.shape:
-        if found.shape[1] != 2 or expected.shape[1] != 1:
-            return 0.0  # another representation; the conversion has already compared this graph
-        found = found[:, 1:]
-    off = differences(found, expected, least, of_range=of_range)
-    if not off.max(initial=0.0) <= tolerance:
-        row = worst_row(off)
-        raise error(
-            f"Before the first step, {name} differs from the original model: {found[row]} instead of {expected[row]} "
-            f"in row {row} of {len(found)} compared rows. {remedy()}"
-        )
-    return float(off.max(initial=0.0))
-
-
-def _check_labels(
-    model: TrainedModel,
-    found: Mapping[str, np.ndarray],
-    expected: Any,
-    decoder: LabelDecoder,
-    remedy: Callable[[], str],
-    *,
-    error: type[OnnxTrainError],
-    rough: bool,
-    steps: float = 0.0,
-) -> tuple[str, ...]:
-    """Compare the predicted classes with those of the original model, except ties.
-
-    Returns
-    -------
-    tuple of str
-        A warning if libsvm's probabilities choose another class for a few rows, or if a file chooses the first of
-        several classes with equal probabilities although their scores differ.
-
-    Raises
-    ------
-    OnnxTrainError
-        An instance of `error` that names the first row whose labels differ, and its scores.
-    """
-    found = {name: model.layout.table(y) for name, y in found.items()}
-    own, scores = decoder.labels(found[model.scores]), decoder.margins(found[model.scores])
-    expected = np.asarray(expected.toarray() if hasattr(expected, "toarray") else expected)
-    if expected.size != own.size:
-        return ()  # not one label per row
-    labels = _as_classes(expected.reshape(own.shape), decoder.classes)
-    if labels is None:
-        return ()
-    output = found[model.source.model.output]
-    differs, unequal = _differ(own, labels, scores, output, steps), _any_label(labels != own)
-    # where libsvm's probabilities are tied its decision function is not
-    reported = unequal if rough else differs
-    tied = not reported.any() and error is ModelError and own.ndim == 1 and output.shape == scores.shape
-    if tied:
-        reported, remedy = unequal & (_gap(output) == 0) & (_gap(scores) > _TIE * np.abs(scores).max()), lambda: _TIED
-    if not reported.any():
-        return ()
-    row = int(np.argmax(reported))
-    others = np.flatnonzero(reported)[1:_NAMED]
-    also = (
-        f", also in rows {', '.join(map(str, others))}{', ...' if reported.sum() > _NAMED else ''}"
-        if others.size
-        else ""
-    )
-    message = (
-        f"Before the first step, predict differs from the original model in {int(reported.sum())} of {len(own)} "
-        f"rows, first in row {row}: {own[row].tolist()!r} instead of {labels[row].tolist()!r}, with scores "
-        f"{scores[row]}{also}. {remedy()}"
-    )
-    if tied or (rough and differs.mean() < _FEW):
-        return (message,)
-    raise error(message)
-
-
-def _differ(own: np.ndarray, labels: np.ndarray, scores: np.ndarray, output: np.ndarray, steps: float) -> np.ndarray:
-    """Return which rows have different labels, except ties; scores and output may each be wrong by `steps`."""
-    tie = max(_TIE, 2 * steps)
-    differs = labels != own
-    if own.ndim > 1:
-        return _any_label(differs & (np.abs(scores) > tie))
-    differs &= _gap(scores) > tie * np.abs(scores).max(initial=0.0)
-    if output.shape == scores.shape:  # probabilities may be rounded to one although the scores differ
-        differs &= _gap(output) > steps
-    return differs
-
-
-def _any_label(differs: np.ndarray) -> np.ndarray:
-    """Return, for each row, whether any of its labels differs."""
-    return differs.reshape(len(differs), -1).any(axis=1)
-
-
-def _gap(scores: np.ndarray) -> np.ndarray:
-    """Return the difference between the largest and the second largest score of each row."""
-    best = np.sort(scores, axis=1)
-    return best[:, -1] - best[:, -2]
-
-
-def _as_classes(labels: np.ndarray, classes: np.ndarray) -> np.ndarray | None:
-    """Return the labels as classes; labels may also be class indices. Return None if they are neither."""
-    if labels.ndim > 1:
-        return labels.astype(np.int64) if labels.dtype.kind in "iubf" else None
-    if labels.dtype.kind == "b":
-        labels = labels.astype(np.int64)
-    if labels.dtype.kind == "O":
-        labels = np.array([v.decode() if isinstance(v, bytes) else v for v in labels.tolist()])
-    if np.isin(labels, classes).all():
-        return labels
-    if labels.dtype.kind in "iu" and labels.min() >= 0 and labels.max() < len(classes):
-        return classes[labels]
-    return None
+    return scores.shape == expected.shape and bool(differences(scores, expected).max(initial=0.0) <= TOLERANCE)
