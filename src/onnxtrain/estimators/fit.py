@@ -61,10 +61,10 @@ from onnxtrain.estimators.unsuitable_losses import (
 )
 from onnxtrain.rows.parts import Part, is_parts
 from onnxtrain.training.data import TrainingData
+from onnxtrain.training.entries import reading_entries
 from onnxtrain.training.parts import PartedData
 from onnxtrain.training.settings import Settings
 from onnxtrain.training.state import EpochInfo, Listener, TrainingState
-from onnxtrain.training.stored_entries import reading_entries
 from onnxtrain.training.train import Fit, graphs_of
 
 if TYPE_CHECKING:

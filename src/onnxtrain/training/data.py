@@ -6,7 +6,7 @@ import hashlib
 import math
 import sys
 import tempfile
-from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Container, Generator, Hashable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -240,11 +240,7 @@ class TrainingData:
 
     def take(self, rows: np.ndarray | slice) -> dict[str, np.ndarray]:
         """Return the features of some rows in the types of the model: dense, or their stored entries."""
-        found = dict[str, np.ndarray]()
-        for name, x in self.features.items():
-            some, dtype = x[rows], self.dtypes[name]
-            found |= entries(name, some, dtype) if name in self.stored else {name: dense(some, dtype)}
-        return found
+        return take(self.features, rows, self.dtypes, self.stored)
 
     def piece(self, rows: np.ndarray | slice) -> Piece:
         """Return some rows in the form for onnxruntime."""
@@ -366,8 +362,8 @@ def bytes_of_a_row(
     found = 0.0
     for name, x in features.items():
         each = dtypes[name].itemsize
-        if name in stored:  # the indices of the column and the row, the value, and the products and their gradients
-            found += x.nnz / max(x.shape[0], 1) * (16 + each + 3 * each * stored[name])
+        if name in stored:  # of each entry its column and row, its value, and the rows of the matrix before and after
+            found += x.nnz / max(x.shape[0], 1) * (16 + each + 2 * each * stored[name])
         else:
             found += math.prod(x.shape[1:]) * each
     return max(int(found), 1)
@@ -376,6 +372,19 @@ def bytes_of_a_row(
 def most_rows(n_bytes: int) -> int:
     """Return the number of rows that may be evaluated together if the results of a row take `n_bytes`."""
     return max(1, _RESULTS // max(n_bytes, 1))
+
+
+def take(
+    features: Mapping[str, Any],
+    rows: np.ndarray | slice,
+    dtypes: Mapping[str, np.dtype],
+    stored: Container[str] = (),
+) -> dict[str, np.ndarray]:
+    """Return some rows in given types: dense, or the stored entries of the inputs in `stored`."""
+    found = dict[str, np.ndarray]()
+    for name, x in features.items():
+        found |= entries(name, x[rows], dtypes[name]) if name in stored else {name: dense(x[rows], dtypes[name])}
+    return found
 
 
 def dense(x: Any, dtype: np.dtype) -> np.ndarray:

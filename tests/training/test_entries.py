@@ -13,9 +13,9 @@ from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, rows
 from onnxtrain.runtime.device import find_device
 from onnxtrain.runtime.session import Place
 from onnxtrain.training.data import TrainingData
+from onnxtrain.training.entries import reading_entries
 from onnxtrain.training.evaluate import loss_and_gradient
 from onnxtrain.training.objective import Objective, weights_as_inputs
-from onnxtrain.training.stored_entries import reading_entries
 
 CPU = Place(find_device("cpu"), 1)
 N_ROWS, N_COLUMNS = 60, 400
@@ -85,6 +85,8 @@ def test_the_loss_and_its_gradient_are_those_of_dense_rows(nodes):
         "p = Transpose(X) q = MatMul(T, p) Y = Transpose(q)",
         "p = MatMul(X, W) q = Gemm<transB = 1>(X, X) Y = MatMul(q, p)",
         "p = MatMul(X, W) q = Gemm<transA = 1>(X, p) Y = MatMul(X, q)",
+        "c = Cast<to = 9>(s) Y = If(c) <then_branch = t () => (double[n, 2] p) { p = MatMul(X, W) }, "
+        "else_branch = e () => (double[n, 2] q) { r = Neg(W) q = MatMul(X, r) }>",
     ],
 )
 def test_an_input_that_anything_else_reads_stays_dense(nodes):
@@ -113,7 +115,8 @@ def test_entries_in_any_order_and_twice():
     (found, (dw,)), (expected, (dense,)) = (
         loss_and_gradient(*given, CPU) for given in ((own.objective, weights, own.data), (objective, weights, data))
     )
-    assert own.data.stored and found == pytest.approx(expected, rel=1e-12)
+    assert own.data.stored == {"X": 2}
+    assert found == pytest.approx(expected, rel=1e-12)
     np.testing.assert_allclose(dw, dense, rtol=1e-12)
 
 
@@ -121,8 +124,8 @@ def test_as_many_rows_at_once_as_fit_with_their_products():
     n_entries = X.nnz / X.shape[0]
     objective, _ = objective_of("Y = MatMul(X, W)")
     data = reading_entries(objective, data_of(X)).data
-    # a column, a row and a value of 8 bytes, and 3 products of 2 columns
-    assert data.dense_at_once == int(2**22 // int(n_entries * (24 + 3 * 8 * 2)))
+    # a column, a row and a value of 8 bytes, and twice two columns
+    assert data.dense_at_once == int(2**22 // int(n_entries * (24 + 2 * 8 * 2)))
 
 
 WEIGHT = np.where(np.arange(X.shape[0]) % 5 == 0, 0, 1.0 + np.arange(X.shape[0]) % 3)
@@ -152,7 +155,7 @@ def test_fits_are_those_of_dense_rows(estimator, y, given, monkeypatch):
         return model if {"solver", "early_stopping"} & given.keys() else model.partial_fit(X[:30], y[:30])
 
     own = fitted()
-    monkeypatch.setattr("onnxtrain.training.stored_entries._SPARSE", -1)
+    monkeypatch.setattr("onnxtrain.training.entries._SPARSE", -1)
     for name, w in fitted().weights_.items():
         np.testing.assert_allclose(own.weights_[name], w, rtol=1e-9, atol=1e-11)
 
@@ -169,7 +172,20 @@ def test_a_validation_set_and_rows_in_parts(in_parts, to_validate, monkeypatch):
         return model.fit(given, None if in_parts else Y, X_val=to_validate(X[:20]), y_val=Y[:20])
 
     own = fitted()
-    monkeypatch.setattr("onnxtrain.training.stored_entries._SPARSE", -1)
+    monkeypatch.setattr("onnxtrain.training.entries._SPARSE", -1)
     dense = fitted()
     assert own.validation_loss_curve_ == pytest.approx(dense.validation_loss_curve_, rel=1e-10)
     np.testing.assert_allclose(own.weights_["coef"], dense.weights_["coef"], rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("multiclass", [True, False])
+def test_predictions_for_wide_rows_are_those_of_dense_rows(multiclass):
+    wide = scipy.sparse.hstack([X, scipy.sparse.csr_matrix((X.shape[0], 5000))], format="csr")
+    y = LABELS if multiclass else LABELS == 0
+    model = OrtGradientClassifier(LogisticRegression(), max_iter=3, random_state=0).fit(wide, y)
+    found = model.predict_proba(wide)
+    np.testing.assert_allclose(found, model.predict_proba(wide.toarray()), rtol=1e-5)
+    np.testing.assert_allclose(found, model.to_sklearn().predict_proba(wide), rtol=1e-5)
+    np.testing.assert_allclose(model.losses(wide, y), model.losses(wide.toarray(), y), rtol=1e-4, atol=1e-7)
+    for i in (0, 11, N_ROWS):  # of few stored entries, or of none
+        np.testing.assert_array_equal(model.predict_proba(wide[i]), found[i : i + 1])

@@ -10,9 +10,9 @@ is a Gather and a ScatterND, whose time and memory do not depend on the number o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import onnx_ir as ir
 import scipy.sparse
@@ -23,7 +23,11 @@ from onnxtrain.training.data import COLUMNS, ROWS, VALUES, ZEROS, TrainingData
 from onnxtrain.training.objective import Objective, OpenGraph
 from onnxtrain.training.parts import PartedData
 
-#: The largest share of stored entries. A dense entry takes about 1 ns in a step, a stored one about 25 ns.
+#: The number of columns from which a prediction reads stored entries. It does not depend on the number of entries, so
+#: that a row has the same prediction, to the last digit, among any other rows.
+_WIDE = 4096
+
+#: The largest share of stored entries in training. A dense entry takes about 1 ns in a step, a stored one about 25 ns.
 _SPARSE = 1 / 32
 
 
@@ -56,6 +60,16 @@ def reading_entries(
     return EntriesRead(replace(objective, model=model), data.storing(stored), validation)
 
 
+def model_of_entries(onx: bytes, features: Mapping[str, Any]) -> tuple[bytes, dict[str, int]]:
+    """Return a model that reads the stored entries of its wide sparse inputs, and the width of the products of each.
+
+    The model is the given one if it has no such inputs.
+    """
+    names = tuple(name for name, x in features.items() if scipy.sparse.issparse(x) and x.shape[1] >= _WIDE)
+    model, widths = _of_entries(onx, names) if names else (onx, ())
+    return model, dict(widths)
+
+
 def _has_few_entries(x: scipy.sparse.csr_matrix) -> bool:
     return x.nnz <= _SPARSE * math.prod(x.shape)
 
@@ -68,25 +82,24 @@ def _of_entries(onx: bytes, names: tuple[str, ...]) -> tuple[bytes, tuple[tuple[
     """
     model = graph.reload(onx)
     known = graph.names_in(model.graph)
-    inputs = {str(v.name): v for v in model.graph.inputs}
     g, widths = OpenGraph(model, ir.DataType.FLOAT), {}
-    for name in names:
-        uses = list(inputs[name].uses())
+    for rows in [v for v in model.graph.inputs if v.name in names]:
+        name, uses = str(rows.name), list(rows.uses())
         own = {name + ending for ending in (COLUMNS, ROWS, VALUES, ZEROS)}
-        products = [node for node, position in uses if position == 0 and _is_product(node)]
-        if uses and len(products) == len(uses) and not own & known:
-            widths[name] = sum(_width(node) for node in products)
-            _multiply_entries(g, inputs[name], products)
-            model.graph.inputs.remove(inputs[name])
+        products = [node for node, position in uses if position == 0 and _is_product(model, node)]
+        if uses and len(products) == len(uses) and not own & known and not rows.is_graph_output():
+            widths[name] = sum(map(_width, products))
+            _multiply_entries(g, rows, products)
+            model.graph.inputs.remove(rows)
     if not widths:
         return onx, ()
     graph.put_in_order(model)
     return graph.save(model).SerializeToString(deterministic=True), tuple(widths.items())
 
 
-def _is_product(node: ir.Node) -> bool:
-    """Whether a node multiplies its first operand, rows, by a matrix of a known width."""
-    if graph.made_by(node.outputs[0], "MatMul", "Gemm") is None:
+def _is_product(model: ir.Model, node: ir.Node) -> bool:
+    """Whether a node of the graph itself multiplies its first operand, rows, by a matrix of a known width."""
+    if graph.made_by(node.outputs[0], "MatMul", "Gemm") is None or node.graph is not model.graph:
         return False
     return graph.rank(node.inputs[1]) == 2 and not graph.attribute(node, "transA", 0) and _width(node) > 0  # type: ignore[arg-type]
 
