@@ -1,4 +1,4 @@
-"""Measure the time in which linear models on many rows reach the loss of scikit-learn's solver."""
+"""Measure the time in which linear models on many rows reach the loss of scikit-learn's solver; a network of words."""
 
 from __future__ import annotations
 
@@ -104,8 +104,39 @@ def compare_logistic(given: Options) -> None:
     )
 
 
+def compare_words(given: Options) -> None:
+    """Compare with MLPClassifier, which takes the same steps, on sparse rows of word counts."""
+    from scipy.sparse import csr_matrix
+    from sklearn.neural_network import MLPClassifier
+
+    from onnxtrain import OrtGradientClassifier
+
+    rows, words, per_text = (2000 if given.quick else 10_000), 100_000, 100
+    rng = np.random.default_rng(0)
+    columns = (words * rng.random((rows, per_text)) ** 3).astype(np.int32)  # some words are frequent
+    counts = np.ones(rows * per_text, np.float32), columns.ravel(), np.arange(0, rows * per_text + 1, per_text)
+    X = csr_matrix(counts, shape=(rows, words))
+    X.sum_duplicates()
+    y = np.asarray(X @ rng.normal(size=(words, 10))).argmax(axis=1)
+    peer = MLPClassifier((32,), batch_size=200, max_iter=3, tol=0.0, random_state=0)
+    start = MLPClassifier((32,), max_iter=1, random_state=0).fit(X[:200], y[:200])
+
+    def fit():
+        return OrtGradientClassifier(start, batch_size=200, max_iter=3, tol=0.0, random_state=0).fit(X, y)
+
+    case(
+        f"Network {words}-32-10 on {rows:,} sparse rows of {per_text} words, adam: fit, 3 epochs",
+        {
+            OURS: lambda: lambda: (forget(), timed(fit))[1],
+            "MLPClassifier": lambda: lambda: timed(lambda: peer.fit(X, y)),
+        },
+        given,
+    )
+
+
 if __name__ == "__main__":
     found = options(__doc__)
     print(environment())
     compare_regression(found)
     compare_logistic(found)
+    compare_words(found)

@@ -61,6 +61,7 @@ from onnxtrain.estimators.unsuitable_losses import (
 )
 from onnxtrain.rows.parts import Part, is_parts
 from onnxtrain.training.data import TrainingData
+from onnxtrain.training.entries import reading_entries
 from onnxtrain.training.parts import PartedData
 from onnxtrain.training.settings import Settings
 from onnxtrain.training.state import EpochInfo, Listener, TrainingState
@@ -109,14 +110,15 @@ def fit(
         if killed is not None:
             model, state, estimator._random_state = killed
         with model.source.remedy_in_errors():
-            graphs = graphs_of(model.rest, data, settings, state.weights)
+            objective, data, validation = reading_entries(model.rest, data, validation)
+            graphs = graphs_of(objective, data, settings, state.weights)
         task = FitTask(estimator, *rows, model, state)
     if killed is None:
         state.begin(validated=validation is not None, weighted=data.weighted)
     # a search or a loop of fits would repeat the warning; very many rows, or rows in files, would be read thrice more
     in_memory = isinstance(data, TrainingData) and not data.in_blocks
     small = known is None and not is_part_of_more() and in_memory
-    prepared = Fit(model.rest, data, validation, settings, state, so_far, estimator._random_state, graphs, small)
+    prepared = Fit(objective, data, validation, settings, state, so_far, estimator._random_state, graphs, small)
     listeners = *task.listeners, *_of_user(own, estimator, model, state), *file.listeners(model, state)
     train(estimator, model, prepared, estimator.max_iter, *listeners)
     task.end()
@@ -188,12 +190,13 @@ def fit_one_epoch(estimator: OrtGradientEstimator, rows: Part) -> None:
             estimator._random_state = check_random_state(estimator.random_state)
         model, state, data = _started(estimator, rows, known, 1, "partial_fit")
         with model.source.remedy_in_errors():
-            graphs = graphs_of(model.rest, data, settings, state.weights)
+            objective, data, _ = reading_entries(model.rest, data)
+            graphs = graphs_of(objective, data, settings, state.weights)
         if known is None and not is_part_of_more():
             warn_of_first_rows(estimator.estimator, data.n_rows)
         warn_of_ended_schedule(settings, state, data.n_rows)
     state.begin(validated=False, weighted=data.weighted, one_epoch=True)
-    prepared = Fit(model.rest, data, None, settings, state, state.so_far(), estimator._random_state, graphs)
+    prepared = Fit(objective, data, None, settings, state, state.so_far(), estimator._random_state, graphs)
     train(estimator, model, prepared, n_epochs=1)
 
 

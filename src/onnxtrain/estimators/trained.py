@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -31,6 +32,8 @@ from onnxtrain.registry import did_you_mean
 from onnxtrain.runtime.device import Device, find_device
 from onnxtrain.runtime.session import UNKNOWN_CATEGORY, KeptSession, Place, is_worth_a_thread, run_session
 from onnxtrain.training.data import GROUP, TrainingData, dense, most_rows, rows_at_once
+from onnxtrain.training.data import take as take_rows
+from onnxtrain.training.entries import model_of_entries, reading_entries
 from onnxtrain.training.evaluate import (
     build_loss_gradient,
     build_score_gradients,
@@ -258,9 +261,11 @@ class TrainedModel:
         if self.source.model.batchwise:
             yield self.run_once(self._feeds(X), [output], as_predicted=True)[output]
             return
-        session, known = self._predictor()
-        large = self.positional
-        for (found,) in run_pieces(session, self._feeds(X), self.source.model.features, [output], known, large=large):
+        feeds = self._feeds(X)
+        onx, stored = model_of_entries(self.objective.model, feeds)
+        session, known = self._with_inputs(onx, shared=True) if stored else self._predictor()
+        dtypes, large = self.source.model.features, self.positional
+        for (found,) in run_pieces(session, feeds, dtypes, [output], known, large=large, stored=stored):
             yield found
 
     def run_once(
@@ -268,7 +273,7 @@ class TrainedModel:
     ) -> dict[str, np.ndarray]:
         """Return outputs for exactly the given rows, by input name, from the kernels of training or of ``predict``."""
         shared = len(self.objective.model) <= LIGHT
-        session, known = self._predictor() if as_predicted else self._with_inputs(shared=shared)
+        session, known = self._predictor() if as_predicted else self._with_inputs(self.objective.model, shared=shared)
         rows = {name: dense(x, self.source.model.features[name]) for name, x in feeds.items()}
         return dict(zip(outputs, run_session(session, rows | known, outputs), strict=True))
 
@@ -284,9 +289,9 @@ class TrainedModel:
         large = is_worth_a_thread(work)
         # a session would copy them, and matrices of few columns several times, if they were not inputs
         if self.source.model.held or any(map(_is_narrow, self.weights.values())):
-            return self._with_inputs(shared=True, work=work)
+            return self._with_inputs(self.objective.model, shared=True, work=work)
         if not large and len(self.source.model.onnx) <= LIGHT:  # shared sessions are cached
-            return self._with_inputs(shared=True)
+            return self._with_inputs(self.objective.model, shared=True)
         may_change = self.weights if self.shown else {}
         session = self._session.find(may_change)
         if session is None:
@@ -294,11 +299,11 @@ class TrainedModel:
             self._session.keep(session, may_change)
         return session, {}
 
-    def _with_inputs(self, *, shared: bool, work: float = 0.0) -> tuple[Any, dict[str, np.ndarray]]:
-        """Return a session on the model with its weights as inputs, and the values of these inputs."""
+    def _with_inputs(self, onx: bytes, *, shared: bool, work: float = 0.0) -> tuple[Any, dict[str, np.ndarray]]:
+        """Return a session on a model whose weights are inputs, and the values of these inputs."""
         known = {name: np.asarray(w, self.dtype) for name, w in self.weights.items()} | dict(self.constants)
         place = self.place.for_work(work) if work else Place(self.device_at_hand(), 1)
-        return place.open(self.objective.model, shared=shared, thorough=False), known
+        return place.open(onx, shared=shared, thorough=False), known
 
     def _filled(self) -> bytes:
         """Return the trainable form with the trained weights as initializers."""
@@ -309,7 +314,8 @@ class TrainedModel:
         model, data = self.behind_front(self.data(X, label))
         place = self.place.for_work(len(label) * multiplications(model.rest.model))
         place = place.for_results(data.rows_at_once * data.bytes_of_scores)
-        return row_losses(model.rest.as_of_now(), self.weights, data, place)
+        found = reading_entries(model.rest.as_of_now(), data)
+        return row_losses(found.objective, self.weights, found.data, place)
 
     def score_gradient(self, X: Features, wrt: str) -> np.ndarray:
         """Return the gradients of the scores of a classifier, or of the output, with respect to an input."""
@@ -528,6 +534,7 @@ def run_pieces(
     known: Mapping[str, np.ndarray] | None = None,
     *,
     large: bool = False,
+    stored: Mapping[str, int] = MappingProxyType({}),
 ) -> Iterator[list[np.ndarray]]:
     """Yield outputs of a session for rows, in pieces of bounded size.
 
@@ -544,15 +551,17 @@ def run_pieces(
         the number of rows then, so the last row is repeated to fill a group.
     large : bool
         Whether the outputs of a row may take much memory; the first row then shows how much.
+    stored : mapping of str to int
+        The inputs whose stored entries the session reads, and the width of their products.
     """
-    n_rows, most, start = count_rows(feeds), rows_at_once(feeds, dtypes), 0
+    n_rows, most, start = count_rows(feeds), rows_at_once(feeds, dtypes, stored), 0
     size = 1 if large else most
     while start < n_rows:
         stop = min(start + size, n_rows)
         rows: slice | np.ndarray = slice(start, stop)
         if known and (stop - start) % GROUP:
             rows = np.minimum(np.arange(start, stop + -(stop - start) % GROUP), n_rows - 1)
-        piece = {name: dense(x[rows], dtypes[name]) for name, x in feeds.items()}
+        piece = take_rows(feeds, rows, dtypes, stored)
         found = run_session(session, {**piece, **(known or {})}, outputs)
         if known:
             found = [y[: stop - start] for y in found]

@@ -6,9 +6,10 @@ import hashlib
 import math
 import sys
 import tempfile
-from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Container, Generator, Hashable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
@@ -41,6 +42,10 @@ _DENSE_BYTES, _FEWEST_DENSE_BYTES = 2**24, 2**22
 
 #: The bytes of rows that fit in the cache of a core together with the activations of a network.
 _CACHED_BYTES = 2**21
+
+#: The endings of the names of the inputs that take the stored entries of sparse rows: the column, the row and the value
+#: of each, and a zero for each row.
+COLUMNS, ROWS, VALUES, ZEROS = ".columns", ".rows", ".values", ".zeros"
 
 #: The number of rows at each end that enter a fingerprint.
 _COMPARED = 100
@@ -162,6 +167,8 @@ class TrainingData:
         The indices of the rows that are visited; None for all. A subset of the rows is not copied.
     n_scores : int
         The number of scores per entry of the label; the scores of a language model take more memory than its rows.
+    stored : mapping of str to int
+        The sparse inputs whose stored entries a step reads, and the number of columns of their products.
     """
 
     features: Mapping[str, Any]
@@ -171,6 +178,7 @@ class TrainingData:
     constants: Mapping[str, np.ndarray] = field(default_factory=dict)
     chosen: np.ndarray | None = None
     n_scores: int = 1
+    stored: Mapping[str, int] = field(default_factory=dict)
     _placed: dict[Device, list[Piece]] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
@@ -219,13 +227,20 @@ class TrainingData:
         """Return the same data with only `rows` visited."""
         return replace(self, chosen=np.sort(rows).astype(np.int64))
 
+    def storing(self, stored: Mapping[str, int]) -> TrainingData:
+        """Return the same rows, of which a step reads the stored entries of some inputs."""
+        if not stored:
+            return self
+        features = {name: scipy.sparse.csr_matrix(x) if name in stored else x for name, x in self.features.items()}
+        return replace(self, features=features, stored=stored)
+
     def with_shuffled_labels(self) -> TrainingData:
         """Return the same rows with permuted labels; the permutation is always the same."""
         return replace(self, label=np.random.RandomState(0).permutation(self.label))
 
     def take(self, rows: np.ndarray | slice) -> dict[str, np.ndarray]:
-        """Return the features of some rows, dense, in the types of the model."""
-        return {name: dense(x[rows], self.dtypes[name]) for name, x in self.features.items()}
+        """Return the features of some rows in the types of the model: dense, or their stored entries."""
+        return take(self.features, rows, self.dtypes, self.stored)
 
     def piece(self, rows: np.ndarray | slice) -> Piece:
         """Return some rows in the form for onnxruntime."""
@@ -278,7 +293,8 @@ class TrainingData:
     @property
     def rows_at_once(self) -> int:
         """The number of rows to evaluate together, outside training."""
-        return min(rows_at_once(self.features, self.dtypes), most_rows(self.bytes_of_scores), self.dense_at_once)
+        n = rows_at_once(self.features, self.dtypes, self.stored)
+        return min(n, most_rows(self.bytes_of_scores), self.dense_at_once)
 
     @property
     def bytes_of_scores(self) -> int:
@@ -287,9 +303,9 @@ class TrainingData:
 
     @property
     def dense_at_once(self) -> int:
-        """The number of rows that may be made dense together; unlimited if none is sparse."""
+        """The number of sparse rows that a step may take at once; unlimited if none is sparse."""
         n_bytes = sum(x.data.nbytes + x.indices.nbytes for x in self.features.values() if scipy.sparse.issparse(x))
-        return dense_at_once(self.features, self.dtypes, max(n_bytes // 2, _FEWEST_DENSE_BYTES))
+        return dense_at_once(self.features, self.dtypes, max(n_bytes // 2, _FEWEST_DENSE_BYTES), self.stored)
 
     def _cut(self, size: int) -> Iterator[Piece]:
         return map(self.piece, self.batches(size))
@@ -314,27 +330,43 @@ class TrainingData:
         return found.hexdigest()
 
 
-def rows_at_once(features: Mapping[str, Any], dtypes: Mapping[str, np.dtype]) -> int:
+def rows_at_once(
+    features: Mapping[str, Any], dtypes: Mapping[str, np.dtype], stored: Mapping[str, int] = MappingProxyType({})
+) -> int:
     """Return the number of rows to evaluate together, outside training.
 
     This many rows, with the activations of a network, fit in the cache of a core until they are read again. For sparse
     rows with many columns the number is smaller. It is a multiple of ``GROUP``.
     """
-    row = bytes_of_a_row(features, dtypes)
+    row = bytes_of_a_row(features, dtypes, stored)
     n = min(_MOST_AT_ONCE, max(_FEWEST_AT_ONCE, _CACHED_BYTES // row))
-    return max(min(n, dense_at_once(features, dtypes)) // GROUP, 1) * GROUP
+    return max(min(n, dense_at_once(features, dtypes, stored=stored)) // GROUP, 1) * GROUP
 
 
-def dense_at_once(features: Mapping[str, Any], dtypes: Mapping[str, np.dtype], n_bytes: float = math.inf) -> int:
-    """Return the number of rows that may be made dense together, in `n_bytes`; unlimited if none is sparse."""
+def dense_at_once(
+    features: Mapping[str, Any],
+    dtypes: Mapping[str, np.dtype],
+    n_bytes: float = math.inf,
+    stored: Mapping[str, int] = MappingProxyType({}),
+) -> int:
+    """Return the number of sparse rows that a step may take at once, in `n_bytes`; unlimited if none is sparse."""
     if not any(map(scipy.sparse.issparse, features.values())):
         return sys.maxsize
-    return max(1, int(min(n_bytes, _DENSE_BYTES) // bytes_of_a_row(features, dtypes)))
+    return max(1, int(min(n_bytes, _DENSE_BYTES) // bytes_of_a_row(features, dtypes, stored)))
 
 
-def bytes_of_a_row(features: Mapping[str, Any], dtypes: Mapping[str, np.dtype]) -> int:
-    """Return the bytes of a dense row, at least 1."""
-    return max(sum(math.prod(x.shape[1:]) * dtypes[name].itemsize for name, x in features.items()), 1)
+def bytes_of_a_row(
+    features: Mapping[str, Any], dtypes: Mapping[str, np.dtype], stored: Mapping[str, int] = MappingProxyType({})
+) -> int:
+    """Return the bytes of a row in a step, at least 1: of a dense row, or of its stored entries and their products."""
+    found = 0.0
+    for name, x in features.items():
+        each = dtypes[name].itemsize
+        if name in stored:  # of each entry its column and row, its value, and the rows of the matrix before and after
+            found += x.nnz / max(x.shape[0], 1) * (16 + each + 2 * each * stored[name])
+        else:
+            found += math.prod(x.shape[1:]) * each
+    return max(int(found), 1)
 
 
 def most_rows(n_bytes: int) -> int:
@@ -342,9 +374,40 @@ def most_rows(n_bytes: int) -> int:
     return max(1, _RESULTS // max(n_bytes, 1))
 
 
+def take(
+    features: Mapping[str, Any],
+    rows: np.ndarray | slice,
+    dtypes: Mapping[str, np.dtype],
+    stored: Container[str] = (),
+) -> dict[str, np.ndarray]:
+    """Return some rows in given types: dense, or the stored entries of the inputs in `stored`."""
+    found = dict[str, np.ndarray]()
+    for name, x in features.items():
+        found |= entries(name, x[rows], dtypes[name]) if name in stored else {name: dense(x[rows], dtypes[name])}
+    return found
+
+
 def dense(x: Any, dtype: np.dtype) -> np.ndarray:
     """Return rows as a C-contiguous ndarray of type `dtype`, without a copy if they already are."""
     return np.ascontiguousarray(x.toarray() if scipy.sparse.issparse(x) else x, dtype=dtype)
+
+
+def entries(name: str, x: scipy.sparse.csr_matrix, dtype: np.dtype) -> dict[str, np.ndarray]:
+    """Return the stored entries of sparse rows, by the names of the inputs that take them.
+
+    Examples
+    --------
+    >>> found = entries("X", scipy.sparse.csr_matrix([[0, 0, 3], [0, 0, 0], [4, 0, 5]]), np.dtype("float32"))
+    >>> {name: x.ravel().tolist() for name, x in found.items()}
+    {'X.columns': [2, 0, 2], 'X.rows': [0, 2, 2], 'X.values': [3.0, 4.0, 5.0], 'X.zeros': [0.0, 0.0, 0.0]}
+    """
+    n = x.shape[0]
+    return {
+        name + COLUMNS: x.indices.astype(np.int64),
+        name + ROWS: np.repeat(np.arange(n, dtype=np.int64), np.diff(x.indptr))[:, None],
+        name + VALUES: x.data.astype(dtype)[:, None],
+        name + ZEROS: np.zeros((n, 1), dtype),
+    }
 
 
 def batches(n: int, size: int) -> Iterator[slice]:

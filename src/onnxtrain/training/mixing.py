@@ -329,7 +329,8 @@ def shuffled(
     which = np.repeat(np.arange(len(parts)), list(map(len, rows)))
     places = np.concatenate(rows)
     order = random_state.permutation(len(places))
-    for some in batches(len(order), max(1, _MIXED_BYTES // bytes_of_a_row(parts[0].features, parts[0].dtypes))):
+    row = bytes_of_a_row(parts[0].features, parts[0].dtypes, parts[0].stored)
+    for some in batches(len(order), max(1, _MIXED_BYTES // row)):
         yield gather(parts, which[order[some]], places[order[some]])
 
 

@@ -143,13 +143,17 @@ class PartedData:
 
     @property
     def dense_at_once(self) -> int:
-        """The number of rows that may be made dense together; unlimited if none is sparse."""
-        return dense_at_once(self.like.features, self.like.dtypes)
+        """The number of sparse rows that a step may take at once; unlimited if none is sparse."""
+        return dense_at_once(self.like.features, self.like.dtypes, stored=self.like.stored)
 
     @property
     def bytes_of_scores(self) -> int:
         """The approximate bytes of the scores of a row."""
         return self.like.bytes_of_scores
+
+    def storing(self, stored: Mapping[str, int]) -> PartedData:
+        """Return the same rows, of which a step reads the stored entries of some inputs."""
+        return replace(self, like=self.like.storing(stored))
 
     def with_shuffled_labels(self) -> Self:
         """Return the same rows with permuted labels; the permutation is always the same."""
@@ -214,7 +218,7 @@ class PartedData:
 
     def _taken(self, i: int, part: Any) -> TrainingData:
         """Return a part with only the rows of this side of the split visited."""
-        data = self.reader.check(i, part)
+        data = self.reader.check(i, part).storing(self.like.stored)
         return data if self.split is None else self.split.of(i, data)
 
     def _unchanged(self, i: int, part: Any) -> TrainingData:
