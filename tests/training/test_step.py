@@ -515,6 +515,7 @@ def test_the_gradient_of_scores_is_written_in_place(scatter, zeros, stays):
         "with a bias": ("p = MatMul(x, w) y = Add(p, b)", False),
         "the bias first": ("p = MatMul(x, w) y = Add(b, p)", False),
         "with a residual": ("p = MatMul(x, w) y = Add(p, x)", True),
+        "of one column with a wider bias": ("p = MatMul(x, first) y = Add(p, b)", True),
         "of two": ("t = Transpose <perm = [0, 2, 1]> (x) y = MatMul(x, t)", True),
         "no product": ("y = Exp(x)", True),
     }.values(),
@@ -522,7 +523,8 @@ def test_the_gradient_of_scores_is_written_in_place(scatter, zeros, stays):
 def test_the_shape_of_scores_is_taken_without_them(body, stays):
     onx = onnx.parser.parse_model(f"""
         <ir_version: 10, opset_import: ["" : 21]>
-        g (float[n, t, 2] x) => (float[n, u, v] z) <float[2, 2] w = {{1, 2, 3, 4}}, float[2] b = {{1, 2}}, int64[1] all = {{-1}}>
+        g (float[n, t, 2] x) => (float[n, u, v] z) <float[2, 2] w = {{1, 2, 3, 4}}, float[2] b = {{1, 2}},
+        float[2, 1] first = {{1, 3}}, int64[1] all = {{-1}}>
         {{ {body} flat = Reshape(y, all) shape = Shape(y) e = Exp(flat) z = Reshape(e, shape) }}""")
     model = graph.load(onx)
     rewrite_nodes(graph.builder(model).op, model.graph, ON_CPU)

@@ -17,6 +17,7 @@ from onnxtrain.autodiff.simplify import stretched_by_the_operator, times_one
 from onnxtrain.graph import (
     Op,
     Rewritings,
+    broadcasts_to,
     constant,
     made_by,
     rank,
@@ -159,7 +160,7 @@ def shape_of_a_product(op: Op, node: ir.Node) -> ir.Value | None:
     y = node.inputs[0]
     plus = made_by(y, "Add")
     if plus is not None:
-        y = next((x for x, b in (plus.inputs, plus.inputs[::-1]) if rank(x) == rank(y) and rank(b) == 1), y)  # type: ignore[arg-type]
+        y = next((x for x, b in (plus.inputs, plus.inputs[::-1]) if rank(b) == 1 and broadcasts_to(b, x)), y)  # type: ignore[arg-type]
     product = made_by(y, "MatMul")
     x, w = (None, None) if product is None else product.inputs
     width = None if w is None or w.shape is None else w.shape[-1]
