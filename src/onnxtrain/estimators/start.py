@@ -23,7 +23,7 @@ from onnxtrain import graph
 from onnxtrain.convert.boosted import check_exported
 from onnxtrain.convert.check import answer
 from onnxtrain.convert.failures import of_dates_passed_on
-from onnxtrain.convert.head import head_weights
+from onnxtrain.convert.last_layer import head_weights
 from onnxtrain.convert.learned import holds, inside, predictor_of, thawed
 from onnxtrain.convert.lookups import added_masks
 from onnxtrain.convert.model_inputs import Entrance
