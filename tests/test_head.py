@@ -130,6 +130,25 @@ def test_nodes_behind_the_layer_are_kept_up_to_one_that_acts_along_the_outputs(c
     assert run(with_new_head(body, 1, random_state=0), {"X": X})[0].shape == run(body, {"X": X})[0].shape
 
 
+#: Nodes after the scores `s` (N, 2, h, w) of a convolution; the shape of the output with three new classes.
+IMAGES = {
+    "joins positions": ("i = Constant <value_ints = [0, 2, -1]> ()  Y = Reshape(s, i)", (7, 3, 4, 4)),
+    "joins all": ("Y = Flatten(s)", (7, 3, 4, 4)),
+    "resizes by a factor": ('Y = Resize <mode = "nearest"> (s, , twice)', (7, 3, 8, 8)),
+}
+
+
+@pytest.mark.parametrize("case", IMAGES)
+def test_nodes_behind_scores_of_open_lengths(case):
+    nodes, shape = IMAGES[case]
+    body = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17]> network (float[N,1,h,w] X) => (float Y)
+        <float[2,1,1,1] V = {{1, 2}}, float[4] twice = {{1, 1, 2, 2}}> {{ s = Conv(X, V)  {nodes} }}"""
+    )
+    body.graph.output[0].type.tensor_type.ClearField("shape")
+    assert run(with_new_head(body, 3), {"X": np.ones((7, 1, 4, 4), np.float32)})[0].shape == shape
+
+
 @pytest.mark.parametrize("nodes", ["Y = ReduceMean <axes = [1]> (s)", "Y = Gather <axis = 1> (s, zero)"])
 @pytest.mark.parametrize("n_outputs", [2, 5])
 def test_outputs_are_not_joined(nodes, n_outputs):

@@ -215,7 +215,7 @@ def _behind(model: ir.Model, scores: ir.Value, wanted: set[ir.Value], before: in
             if not _widened(model, node, before, n_outputs):
                 return scores
             axis = (graph.rank(node.outputs[0]) or 0) - 1
-        elif node.op_type not in _ANY_WIDTH or any(map(_is_wide, node.inputs[1:])):
+        elif node.op_type not in _ANY_WIDTH or (node.op_type != "Resize" and any(map(_is_wide, node.inputs[1:]))):
             return scores
         elif (n_outputs, before) != (1, 1) and axis >= 0:
             if axis in _axes_taken(node):
@@ -232,7 +232,7 @@ def _merges(node: ir.Node, axis: int) -> bool:
     if lengths is None or lengths[-1] != -1:
         return False
     shape = node.inputs[0].shape or ()  # type: ignore[union-attr]
-    return len(lengths) == 1 or any(isinstance(d, int) and d > 1 for i, d in enumerate(shape) if i not in (0, axis))
+    return len(lengths) == 1 or any(d != 1 for i, d in enumerate(shape) if i not in (0, axis))
 
 
 def _axes_taken(node: ir.Node) -> range | list[int]:
