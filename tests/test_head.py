@@ -149,6 +149,14 @@ def test_nodes_behind_scores_of_open_lengths(case):
     assert run(with_new_head(body, 3), {"X": np.ones((7, 1, 4, 4), np.float32)})[0].shape == shape
 
 
+def test_shifts_by_position_are_left_out_with_the_former_layer():
+    body = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> network (float[N,2,1] X) => (float[N,2,2] Y)
+        <float[1,2] V = {1, 2}, float[2,2] table = {1, 2, 3, 4}> { s = MatMul(X, V)  Y = Add(s, table) }"""
+    )
+    assert run(with_new_head(body, 3), {"X": np.ones((7, 2, 1), np.float32)})[0].shape == (7, 2, 3)
+
+
 @pytest.mark.parametrize("nodes", ["Y = ReduceMean <axes = [1]> (s)", "Y = Gather <axis = 1> (s, zero)"])
 @pytest.mark.parametrize("n_outputs", [2, 5])
 def test_outputs_are_not_joined(nodes, n_outputs):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -94,13 +94,19 @@ def _layer_behind(nodes: Sequence[ir.Node], layer: Layer) -> ir.Node | None:
     own = {layer.product, layer.bias[0] if layer.bias is not None else None}
     after = graph.dependents(nodes, layer.product.outputs)
     for node in nodes:
-        if node in own or after.isdisjoint(node.outputs):
+        if node in own or after.isdisjoint(node.outputs) or _shifts_or_scales(node, after):
             continue
         others = [x for x in graph.operands(node) if x is not None and x not in after and x.dtype not in _NO_WEIGHTS]
         shapes = (graph.static_shape(x) or () for x in graph.ancestors(others))
         if any(sum(length > 1 for length in shape) > 1 for shape in shapes):
             return node
     return None
+
+
+def _shifts_or_scales(node: ir.Node, results: Container[ir.Value]) -> bool:
+    """Whether a node adds to results of a layer, or multiplies them, element by element."""
+    y = node.outputs[0]
+    return node.op_type in ("Add", "Div", "Mul", "Sub") and any(x in results and graph.alike(x, y) for x in node.inputs)
 
 
 def as_layer(node: ir.Node) -> Layer | None:
