@@ -54,7 +54,8 @@ def with_new_head(
         is the output. A value with more axes is first averaged over them: (n, p, h, w) over h and w, (n, t, p) over t;
         a value (n, p, t) of a convolution over t; (t, n, p) over t if n has the name of the inputs' first axis. None:
         the last linear layer is replaced. This is a Gemm, MatMul or Conv with constant weights that is on all paths to
-        the output. The nodes after it are kept if they work for any number of outputs, such as Softmax.
+        the output, with no weights of another form after it. The nodes after it are kept if they work for any number
+        of outputs, such as Softmax.
     output : int or str, optional
         The output whose last layer is replaced, if there are several. Other outputs that depend on that layer are
         removed.
