@@ -422,16 +422,20 @@ def _axis_of_features(value: ir.Value) -> int:
     If there is none, it is the axis in which the next operator takes them.
     """
     n_axes = len(value.shape)  # type: ignore[arg-type]
-    node = value.producer()
+    node, turns = value.producer(), []
     while node is not None and node.op_type not in _AXIS:
         if node.op_type == "Transpose":  # the lengths of two axes may be equal
-            moved = list(graph.attribute(node, "perm", range(n_axes)[::-1]))
-            return moved.index(_axis_of_features(node.inputs[0]))  # type: ignore[arg-type]
-        node = next((x.producer() for x in node.inputs if x is not None and graph.alike(x, node.outputs[0])), None)
-    taking = [use.node.op_type for use in value.uses() if use.idx == 0 and use.node.op_type in _AXIS]
-    kind = next(iter(taking), "") if node is None else node.op_type
-    axis = _AXIS.get(kind, 1 if n_axes > 3 else -1)
-    return axis % n_axes
+            turns.append(list(graph.attribute(node, "perm", range(n_axes)[::-1])))
+            node = node.inputs[0].producer()  # type: ignore[union-attr]
+        else:
+            node = next((x.producer() for x in node.inputs if x is not None and graph.alike(x, node.outputs[0])), None)
+    if node is None:
+        taking = [use.node.op_type for use in value.uses() if use.idx == 0 and use.node.op_type in _AXIS]
+        return _AXIS.get(next(iter(taking), ""), 1 if n_axes > 3 else -1) % n_axes
+    axis = _AXIS[node.op_type] % n_axes
+    for perm in reversed(turns):
+        axis = perm.index(axis)
+    return axis
 
 
 # ---------------------------------------------------------------- writing
