@@ -2,6 +2,7 @@
 
 import itertools
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 import pytest
@@ -9,6 +10,7 @@ from onnxscript import GraphBuilder
 
 from onnxtrain import add_loss_output, graph, onnx_derivative
 from onnxtrain.errors import ModelError
+from onnxtrain.runtime.session import run
 
 SHAPES = [(), (1,), (3,), ("n",), ("n", 1), ("n", 3), (1, 3), ("m", 3), (2, "n", 3), (None, 3), None]
 
@@ -264,3 +266,24 @@ def test_an_axis_that_was_reshaped_is_a_constant_for_inference():
     model = graph.load(onnx.parser.parse_model(code))
     found = next(node.outputs[0] for node in model.graph if node.op_type == "ReduceMax")
     assert graph.rank(found) == 2
+
+
+@pytest.mark.parametrize(
+    "nodes",
+    [
+        "s = Shape(x) y = ConstantOfShape(s)",
+        "s = Constant <value_int = 3> () y = HannWindow(s)",
+        "s = Constant <value_int = 3> () y = HammingWindow <output_datatype = 1> (s)",
+    ],
+)
+def test_values_that_are_float32_by_default_are_cast(nodes):
+    onx = onnx.parser.parse_model(
+        f'<ir_version: 10, opset_import: ["" : 21]> g (float[2, 3] x) => (float[2, 3] z) {{ {nodes} z = Add(x, y) }}'
+    )
+    model = graph.load(onx)
+    graph.cast_floats(model, ir.DataType.DOUBLE)
+    x = np.arange(6.0).reshape(2, 3)
+    (found,) = run(graph.save(model), {"x": x})
+    (expected,) = run(onx, {"x": x.astype(np.float32)})
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, expected, atol=1e-6)

@@ -28,6 +28,7 @@ LAYERS = {
     "Add from the left": ("float[3,2] V", "s = MatMul(r, V)  Y = Add(c, s)", (3, 5), False),
     "without an intercept": ("float[3,2] V", "Y = MatMul(r, V)", (3, 5), False),
     "Gemm": ("float[3,2] V", "Y = Gemm(r, V, c)", (3, 5), False),
+    "Gemm that leaves out its intercept": ("float[3,2] V", "Y = Gemm <beta = 0.0> (r, V, c)", (3, 5), False),
     "Gemm, turned": ("float[2,3] V", "Y = Gemm <transB = 1> (r, V)", (5, 3), False),
     "weights turned by a node": ("float[2,3] V", "t = Transpose(V)  Y = MatMul(r, t)", (3, 5), False),
     "Softmax": ("float[3,2] V", "s = Gemm(r, V, c)  Y = Softmax <axis = 1> (s)", (3, 5), True),
@@ -62,6 +63,7 @@ def test_the_last_layer_is_new_and_the_body_is_kept(case):
     assert after["head.weight"].shape == shape
     assert np.abs(after["head.weight"]).max() <= np.sqrt(6 / 8)
     assert not after["head.bias"].any()
+    assert all(a.name != "beta" for node in changed.graph.node for a in node.attribute)
     assert {"W", "b"} == after.keys() & {"W", "b"}
     assert all(np.array_equal(after[name], before[name]) for name in ("W", "b"))
     assert [o.version for o in changed.opset_import] == [17]
@@ -128,6 +130,41 @@ def test_nodes_behind_the_layer_are_kept_up_to_one_that_acts_along_the_outputs(c
     assert run(with_new_head(body, 1, random_state=0), {"X": X})[0].shape == run(body, {"X": X})[0].shape
 
 
+#: Nodes after the scores `s` (N, 2, h, w) of a convolution; the shape of the output with three new classes.
+IMAGES = {
+    "joins positions": ("i = Constant <value_ints = [0, 2, -1]> ()  Y = Reshape(s, i)", (7, 3, 4, 4)),
+    "joins all": ("Y = Flatten(s)", (7, 3, 4, 4)),
+    "resizes by a factor": ('Y = Resize <mode = "nearest"> (s, , twice)', (7, 3, 8, 8)),
+}
+
+
+@pytest.mark.parametrize("case", IMAGES)
+def test_nodes_behind_scores_of_open_lengths(case):
+    nodes, shape = IMAGES[case]
+    body = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["" : 17]> network (float[N,1,h,w] X) => (float Y)
+        <float[2,1,1,1] V = {{1, 2}}, float[4] twice = {{1, 1, 2, 2}}> {{ s = Conv(X, V)  {nodes} }}"""
+    )
+    body.graph.output[0].type.tensor_type.ClearField("shape")
+    assert run(with_new_head(body, 3), {"X": np.ones((7, 1, 4, 4), np.float32)})[0].shape == shape
+
+
+def test_shifts_by_position_are_left_out_with_the_former_layer():
+    body = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["" : 17]> network (float[N,2,1] X) => (float[N,2,2] Y)
+        <float[1,2] V = {1, 2}, float[2,2] table = {1, 2, 3, 4}> { s = MatMul(X, V)  Y = Add(s, table) }"""
+    )
+    assert run(with_new_head(body, 3), {"X": np.ones((7, 2, 1), np.float32)})[0].shape == (7, 2, 3)
+
+
+@pytest.mark.parametrize("nodes", ["Y = ReduceMean <axes = [1]> (s)", "Y = Gather <axis = 1> (s, zero)"])
+@pytest.mark.parametrize("n_outputs", [2, 5])
+def test_outputs_are_not_joined(nodes, n_outputs):
+    body = model("int64[1] zero = {0}, float[3,2] V", f"s = MatMul(r, V)  {nodes}", "float[N,1] Y")
+    changed = with_new_head(body, n_outputs)
+    assert run(changed, {"X": np.ones((7, 4), np.float32)})[0].shape == (7, n_outputs)
+
+
 #: Nodes that make a value `f` of the rows with other axes; its mean over all but the features.
 FEATURES = {
     "(n, p)": ("f = Identity(r)", lambda r: r),
@@ -135,6 +172,11 @@ FEATURES = {
     "(n, p, t), of a pooling": (
         "i = Constant <value_ints = [2]> ()  u = Unsqueeze(r, i)  q = Concat <axis = 2> (u, u)  "
         "f = AveragePool <kernel_shape = [1]> (q)",
+        lambda r: r,
+    ),
+    "(n, t, p) of an operator on (n, p, t), with t = p": (
+        "i = Constant <value_ints = [2]> ()  u = Unsqueeze(r, i)  q = Concat <axis = 2> (u, u, u)  "
+        "a = AveragePool <kernel_shape = [1]> (q)  t = Relu(a)  f = Transpose <perm = [0, 2, 1]> (t)",
         lambda r: r,
     ),
     "(n, p, h, w)": (
@@ -167,6 +209,19 @@ REFUSED = {
         "s = MatMul(r, V)  m = ReduceMean <axes = [1]> (X)  Y = Add(s, m)",
         "no last linear layer.*Set features",
     ),
+    "a layer of another kind behind it": (
+        'Y = Einsum <equation = "nk,kq->nq"> (r, V)',
+        "through. Einsum .* has weights of another form. Set features",
+    ),
+    "a normalized weight behind it": (
+        "q = ReduceL2 <axes = [0]> (V)  u = Div(V, q)  Y = MatMul(r, u)",
+        "through. MatMul .* has weights of another form. Set features",
+    ),
+    "distances behind it": (
+        "t = Transpose(V)  i = Constant <value_ints = [1]> ()  f = Unsqueeze(r, i)  d = Sub(f, t)  e = Mul(d, d) "
+        "Y = ReduceMean <axes = [2], keepdims = 0> (e)",
+        "through. Sub .* has weights of another form. Set features",
+    ),
 }
 
 
@@ -175,6 +230,9 @@ def test_a_layer_that_is_not_the_last_is_refused(case):
     nodes, message = REFUSED[case]
     with pytest.raises(ModelError, match=message):
         with_new_head(model("float[3,2] V", nodes), 5)
+    X, y = np.ones((9, 4)), np.arange(18.0).reshape(9, 2)
+    with pytest.raises(ModelError, match="no last linear layer.*Name the weights to train"):
+        OrtGradientRegressor(model("float[3,2] V", nodes), weights_to_train="head").fit(X, y)
 
 
 @pytest.mark.parametrize("nodes", ["hb = Identity(hb)", "a = Neg(k)  k = Neg(a)"])

@@ -223,6 +223,21 @@ def test_init_random_draws_from_the_seed(diabetes, mlp):
     assert 0.8 * bound < np.abs(a["coefs_0"]).max() <= bound
 
 
+@pytest.mark.parametrize("scaled", ["LayerNormalization(h, G, C)", "Mul(h, G)", "Div(h, G)"])
+def test_init_random_leaves_a_network_with_scales_alive(scaled):
+    onx = onnx.parser.parse_model(f"""
+        <ir_version: 10, opset_import: ["" : 21]>
+        g (float[n, 2] X) => (float[n, 1] Y) <float[2, 3] W = {{1, 2, 3, 4, 5, 6}}, float[3] G = {{2, 3, 4}},
+            float[3] C = {{5, 6, 7}}, float[3, 1] V = {{1, 2, 3}}, float[1] b = {{1}}>
+        {{ h = MatMul(X, W) s = {scaled} r = Tanh(s) p = MatMul(r, V) Y = Add(p, b) }}""")
+    X = np.random.default_rng(0).normal(size=(60, 2)).astype(np.float32)
+    start = OrtGradientRegressor(onx, init="random", max_iter=0, random_state=0).fit(X, X[:, 0])
+    assert (start.weights_["G"] == 1).all()
+    assert not start.weights_["b"].any()
+    learned = OrtGradientRegressor(onx, init="random", solver="lbfgs", random_state=0).fit(X, X[:, 0])
+    assert learned.score(X, X[:, 0]) > 0.8
+
+
 def test_warm_start_goes_on_from_weights_and_memory(diabetes, mlp):
     X, y = diabetes
     params = dict(random_state=0, shuffle=False, tol=0, solver=Adam(), l2=1e-3)

@@ -899,6 +899,14 @@ def test_an_index_that_the_model_compares_may_be_negative(kind):
     assert lengths_of_tables(onnx_model(model % (0, "Equal"))) == {"ids": 3}
 
 
+@pytest.mark.parametrize("whole, length", [("", 3), ("h = Gather(F, ids)", 2)])
+def test_columns_select_rows_of_tables_of_their_own(whole, length):
+    model = """(int64[n, 2] ids) => (float[n, 1, 2] Y) <float[3, 2] E = {1, 2, 3, 4, 5, 6}, float[2, 2] F = {1, 2, 3, 4},
+        int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}> { a = Slice(ids, zero, one, one)
+        b = Slice(ids, one, two, one) f = Gather(E, a) g = Gather(F, b) Y = Add(f, g) %s }"""
+    assert lengths_of_tables(onnx_model(model % whole)) == {"ids": length}
+
+
 def test_a_table_is_found_behind_casts_and_in_fused_operators():
     halves = onnx_model(
         "(int32[n, 1] ids) => (float[n, 2] Y) <float[2, 9] E = {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3, 4, 5, 6, 7, 8, 9}>"

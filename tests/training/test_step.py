@@ -228,6 +228,10 @@ GRAPHS = {
         "r = Neg(x) c = Greater(r, zero) d = MatMul(x, square) y = Where(c, d, zero) z = Neg(y)",
         {"Neg": 2, "Greater": 1, "MatMul": 1, "Where": 1},
     ),
+    "mask with more axes": (
+        "r = Relu(x) c = Greater(r, zero) d = MatMul(x, square) y = Where(c, d, deep) z = Neg(y)",
+        {"Relu": 1, "Greater": 1, "MatMul": 1, "Where": 1, "Neg": 1},
+    ),
     "mask that is an output": (
         "r = Relu(x) c = Greater(r, zero) d = MatMul(x, square) z = Where(c, d, zero)",
         {"Relu": 1, "Greater": 1, "MatMul": 1, "Where": 1},
@@ -247,6 +251,10 @@ GRAPHS = {
         "y = Mul(x, x) w = ReduceSum<keepdims = 1>(y, columns) z = Neg(w)",
         {"Mul": 1, "ReduceSum": 1, "Neg": 1},
     ),
+    "squares that are not summed": (
+        "y = Mul(x, x) w = ReduceSum<keepdims = 1, noop_with_empty_axes = 1>(y) z = Neg(w)",
+        {"Mul": 1, "ReduceSum": 1, "Neg": 1},
+    ),
     "squares, an output": ("y = Mul(x, x) z = ReduceSum<keepdims = 0>(y)", {"Mul": 1, "ReduceSum": 1}),
 }
 
@@ -258,7 +266,7 @@ def test_cheaper_graphs_give_the_same(name):
         <ir_version: 10, opset_import: ["" : 21]>
         g (float[n, 3] x, float[n, 1] column, float[1, 1] s) => (float z)
         <int64[1] rows = {{0}}, int64[1] columns = {{1}}, float one = {{1}}, float minus = {{-1}}, float two = {{2}},
-         float zero = {{0}}, float[3, 3] square = {{1, 0, 0, 0, 1, 0, 0, 0, 1}}>
+         float zero = {{0}}, float[1, 1, 1] deep = {{0}}, float[3, 3] square = {{1, 0, 0, 0, 1, 0, 0, 0, 1}}>
         {{ shape = Shape(x) {body} }}""")
     assert counts(cheaper(onx), without=() if "Shape" in expected else ("Shape",)) == expected
 
@@ -488,15 +496,20 @@ def test_a_step_that_cannot_be_recorded_is_run_as_it_is(refused_at, monkeypatch)
 
 
 @pytest.mark.parametrize(
-    "scatter, zeros, stays",
-    [('reduction = "add"', "zeros", False), ('reduction = "none"', "zeros", True), ('reduction = "add"', "ones", True)],
+    "scatter, zeros, factor, stays",
+    [
+        ('reduction = "add"', "zeros", "p", False),
+        ('reduction = "none"', "zeros", "p", True),
+        ('reduction = "add"', "ones", "p", True),
+        ('reduction = "add"', "zeros", "column", True),
+    ],
 )
-def test_the_gradient_of_scores_is_written_in_place(scatter, zeros, stays):
+def test_the_gradient_of_scores_is_written_in_place(scatter, zeros, factor, stays):
     onx = onnx.parser.parse_model(f"""
         <ir_version: 10, opset_import: ["" : 21]>
         g (float[n, 3] x, float[n, 1] column) => (float[n, 3] z) <int64[5, 1] first = {{0, 2, 1, 0, 2}}>
         {{ u = Neg(column) p = Exp(x) shape = Shape(x) zeros = ConstantOfShape(shape) ones = Exp(zeros)
-           s = ScatterElements<axis = 1, {scatter}>({zeros}, first, u) m = Mul(p, u) d = Sub(s, m) z = Neg(d) }}""")
+           s = ScatterElements<axis = 1, {scatter}>({zeros}, first, u) m = Mul({factor}, u) d = Sub(s, m) z = Neg(d) }}""")
     onx.graph.output[0].type.tensor_type.ClearField("shape")
     model = graph.load(onx)
     rewrite_nodes(graph.builder(model).op, model.graph, ON_CPU)
@@ -515,6 +528,7 @@ def test_the_gradient_of_scores_is_written_in_place(scatter, zeros, stays):
         "with a bias": ("p = MatMul(x, w) y = Add(p, b)", False),
         "the bias first": ("p = MatMul(x, w) y = Add(b, p)", False),
         "with a residual": ("p = MatMul(x, w) y = Add(p, x)", True),
+        "of one column with a wider bias": ("p = MatMul(x, first) y = Add(p, b)", True),
         "of two": ("t = Transpose <perm = [0, 2, 1]> (x) y = MatMul(x, t)", True),
         "no product": ("y = Exp(x)", True),
     }.values(),
@@ -522,7 +536,8 @@ def test_the_gradient_of_scores_is_written_in_place(scatter, zeros, stays):
 def test_the_shape_of_scores_is_taken_without_them(body, stays):
     onx = onnx.parser.parse_model(f"""
         <ir_version: 10, opset_import: ["" : 21]>
-        g (float[n, t, 2] x) => (float[n, u, v] z) <float[2, 2] w = {{1, 2, 3, 4}}, float[2] b = {{1, 2}}, int64[1] all = {{-1}}>
+        g (float[n, t, 2] x) => (float[n, u, v] z) <float[2, 2] w = {{1, 2, 3, 4}}, float[2] b = {{1, 2}},
+        float[2, 1] first = {{1, 3}}, int64[1] all = {{-1}}>
         {{ {body} flat = Reshape(y, all) shape = Shape(y) e = Exp(flat) z = Reshape(e, shape) }}""")
     model = graph.load(onx)
     rewrite_nodes(graph.builder(model).op, model.graph, ON_CPU)

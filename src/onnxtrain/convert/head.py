@@ -6,7 +6,7 @@ The user's opset, nodes and names are kept; only the last layer and nodes that c
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,7 +17,7 @@ from sklearn.utils import check_random_state
 from onnxtrain import graph
 from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.convert.dynamo import OPERATION
-from onnxtrain.convert.quantized import dequantized
+from onnxtrain.convert.last_layer import Layer, as_layer, constant_array, last_layer
 from onnxtrain.errors import ModelError, ParameterError
 from onnxtrain.losses.outputs import choose_output
 from onnxtrain.rewrite import rewrite_model
@@ -27,15 +27,6 @@ WEIGHT, BIAS = "head.weight", "head.bias"
 
 #: The first opset at which ReduceMean takes its axes as an input.
 _AXES_AS_INPUT = 18
-
-
-class _Layer(NamedTuple):
-    """A product of features by a weight matrix, and the addition of its intercept if that is a separate node."""
-
-    product: ir.Node
-    weight: np.ndarray
-    axis: int  # the output axis of the weight
-    bias: tuple[ir.Node, int] | None  # the position of the intercept among the operands
 
 
 @lists_its_arguments
@@ -63,7 +54,8 @@ def with_new_head(
         is the output. A value with more axes is first averaged over them: (n, p, h, w) over h and w, (n, t, p) over t;
         a value (n, p, t) of a convolution over t; (t, n, p) over t if n has the name of the inputs' first axis. None:
         the last linear layer is replaced. This is a Gemm, MatMul or Conv with constant weights that is on all paths to
-        the output. The nodes after it are kept if they work for any number of outputs, such as Softmax.
+        the output, with no weights of another form after it. The nodes after it are kept if they work for any number
+        of outputs, such as Softmax.
     output : int or str, optional
         The output whose last layer is replaced, if there are several. Other outputs that depend on that layer are
         removed.
@@ -113,7 +105,7 @@ def with_new_head(
     if features is None:
         chosen = choose_output(changed, output, labels=True)
         try:
-            layer = _last_layer(changed, chosen)
+            layer = last_layer(changed, chosen, _remedy(changed, chosen))
         except ModelError:
             graph.refuse_integer_products(proto)  # its layers are no products of floats
             raise
@@ -134,123 +126,10 @@ def with_new_head(
     return graph.with_nodes_of(_written(changed, cut, scores), proto)
 
 
-def head_weights(onx: onnx.ModelProto, output: str) -> list[str]:
-    """Return the names of the initializers of the last linear layer before an output.
-
-    Raises
-    ------
-    ModelError
-        There is no linear layer before the output.
-    """
-    model = graph.reload(onx)
-    remedy = "Name the weights to train; onnxtrain.trainable_weights(model) lists them"
-    layer = _last_layer(model, graph.find(_values(model), output, "value"), remedy)
-    product = layer.product
-    holders = [product.inputs[1], *product.inputs[2:3]]
-    if layer.bias is not None:
-        node, position = layer.bias
-        holders.append(node.inputs[position])
-    wanted = graph.ancestors([x for x in holders if x is not None])
-    return [
-        str(name)
-        for name, w in model.graph.initializers.items()
-        if w in wanted and graph.is_float(w) and not all(_is_scale(*use) for use in w.uses())
-    ]
-
-
-def head_features(onx: onnx.ModelProto, output: str) -> str:
-    """Return the name of the value that the last linear layer before an output takes; raise as :func:`head_weights`."""
-    model = graph.reload(onx)
-    (features, *_) = _last_layer(model, graph.find(_values(model), output, "value")).product.inputs
-    return "" if features is None else str(features.name)
-
-
-def _is_scale(node: ir.Node, position: int) -> bool:
-    """Whether a node takes a value as the scale of a quantization."""
-    return position == 1 and graph.made_by(node.outputs[0], "DequantizeLinear", "QuantizeLinear") is not None
-
-
-# ------------------------------------------------------- the last layer
-
-
-def _last_layer(model: ir.Model, output: ir.Value, remedy: str = "") -> _Layer:
-    """Return the last linear layer among the ancestors of an output, if all paths from features lead through it.
-
-    The default remedy is that for a new layer.
-    """
+def _remedy(model: ir.Model, output: ir.Value) -> str:
     reached = graph.ancestors([output])
     nodes = [node for node in model.graph if any(y in reached for y in node.outputs)]
-    layers = [layer for node in nodes if (layer := _as_layer(node)) is not None]
-    if layers and not _goes_around(layers[-1].product.outputs[0], output):
-        return layers[-1]
-    near = f"Set features to the name of the value that the new layer takes, such as {_near_values(model, nodes)}"
-    raise ModelError(
-        f"The output {graph.describe(output)} has no last linear layer (Gemm, MatMul, Conv) that all paths pass "
-        f"through. {remedy or near}."
-    )
-
-
-def _as_layer(node: ir.Node) -> _Layer | None:
-    """Return a node as a linear layer, or None if it is not a product of features by constant weights."""
-    if graph.made_by(node.outputs[0], "MatMul", "Gemm", "Conv") is None:
-        return None
-    features, factor = node.inputs[0], node.inputs[1]
-    weight = _array(factor)
-    if weight is None or weight.ndim < 2 or _array(features) is not None:
-        return None
-    if node.op_type == "MatMul":
-        return _Layer(node, weight, 1, _intercept(node.outputs[0], weight.shape[1])) if weight.ndim == 2 else None
-    if node.op_type == "Conv":
-        return _Layer(node, weight, 0, None) if graph.attribute(node, "group", 1) == 1 else None
-    if graph.attribute(node, "transA", 0):
-        return None
-    return _Layer(node, weight, 0 if graph.attribute(node, "transB", 0) else 1, None)
-
-
-def _intercept(product: ir.Value, width: int) -> tuple[ir.Node, int] | None:
-    """Return the node that adds a constant to a product, and the operand position of the constant."""
-    uses = tuple(product.uses())
-    node = uses[0].node if len(uses) == 1 and not product.is_graph_output() else None
-    if node is None or node.op_type != "Add":
-        return None
-    position = 1 - uses[0].idx
-    bias = _array(node.inputs[position])
-    return (node, position) if bias is not None and bias.size == bias.shape[-1:][0] == width else None
-
-
-def _array(value: ir.Value | None) -> np.ndarray | None:
-    """Return the array of a constant, which may be transposed or dequantized before its use."""
-    turns = []
-    while (node := graph.made_by(value, "Identity", "Transpose", "QuantizeLinear")) is not None:
-        if node.op_type == "Transpose":
-            turns.append(graph.attribute(node, "perm"))
-        value = node.inputs[0]
-    source = graph.made_by(value, "DequantizeLinear")
-    array = graph.constant(value) if source is None else dequantized(source)
-    for axes in reversed(turns):
-        array = None if array is None else array.transpose(axes)
-    return array
-
-
-def _goes_around(product: ir.Value, output: ir.Value) -> bool:
-    """Whether the output depends on features that bypass a product; integers only select rows and do not count."""
-    seen, todo = {product}, [output]
-    while todo:
-        value = todo.pop()
-        node = value.producer()
-        if value in seen:
-            continue
-        seen.add(value)
-        if node is None:
-            if value.is_graph_input() and not value.is_initializer():
-                return True
-            continue
-        operands = [x for x in graph.operands(node) if x is not None and _array(x) is None]
-        floats = [x for x in operands if graph.is_float(x) or graph.is_quantized(x)]
-        if operands and not floats:  # an embedding, or integers cast to floats
-            return True
-        todo += floats
-    return False
+    return f"Set features to the name of the value that the new layer takes, such as {_near_values(model, nodes)}"
 
 
 def _near_values(model: ir.Model, nodes: list[ir.Node]) -> str:
@@ -274,7 +153,7 @@ def _another_value(model: ir.Model) -> str:
 
 
 def _replaced(
-    model: ir.Model, layer: _Layer, output: ir.Value, n_outputs: int, rng: np.random.RandomState
+    model: ir.Model, layer: Layer, output: ir.Value, n_outputs: int, rng: np.random.RandomState
 ) -> tuple[ir.Value, ir.Value]:
     """Replace the weights of a layer in place; return its product and the last following value of the new width."""
     before = layer.weight.shape[layer.axis]
@@ -294,6 +173,7 @@ def _replaced(
     else:
         product.resize_inputs(3)
         product.replace_input_with(2, bias)
+        product.attributes.pop("beta", None)  # a file without intercept may have 0
     for node in (*layer.product.inputs[1].consumers(), *bias.consumers()):  # type: ignore[union-attr]
         node.metadata_props.pop(OPERATION, None)  # the record of the exporter is about the former layer
     return product.outputs[0], _behind(model, scores, graph.ancestors([output]), before, n_outputs)
@@ -304,7 +184,7 @@ def _added(model: ir.Model, product: ir.Node, bias: ir.Value) -> ir.Value:
     (y,) = product.outputs
     node = ir.node("Add", [y, bias])
     total = node.outputs[0]
-    total.name, total.type, total.shape = _fresh(model, f"{y.name}_with_bias"), y.type, None
+    total.name, total.type, total.shape = _fresh(model, f"{y.name}_with_bias"), y.type, y.shape
     model.graph.insert_after(product, node)
     y.replace_all_uses_with(total, replace_graph_outputs=True)
     node.replace_input_with(0, y)
@@ -336,9 +216,9 @@ def _behind(model: ir.Model, scores: ir.Value, wanted: set[ir.Value], before: in
             if not _widened(model, node, before, n_outputs):
                 return scores
             axis = (graph.rank(node.outputs[0]) or 0) - 1
-        elif node.op_type not in _ANY_WIDTH or any(map(_is_wide, node.inputs[1:])):
+        elif node.op_type not in _ANY_WIDTH or (node.op_type != "Resize" and any(map(_is_wide, node.inputs[1:]))):
             return scores
-        elif n_outputs != before and axis >= 0:
+        elif (n_outputs, before) != (1, 1) and axis >= 0:
             if axis in _axes_taken(node):
                 return scores
             if node.op_type == "Resize":
@@ -353,7 +233,7 @@ def _merges(node: ir.Node, axis: int) -> bool:
     if lengths is None or lengths[-1] != -1:
         return False
     shape = node.inputs[0].shape or ()  # type: ignore[union-attr]
-    return len(lengths) == 1 or any(isinstance(d, int) and d > 1 for i, d in enumerate(shape) if i not in (0, axis))
+    return len(lengths) == 1 or any(d != 1 for i, d in enumerate(shape) if i not in (0, axis))
 
 
 def _axes_taken(node: ir.Node) -> range | list[int]:
@@ -413,7 +293,7 @@ def _resize(model: ir.Model, node: ir.Node, axis: int, n_outputs: int) -> None:
 
 def _is_wide(value: ir.Value | None) -> bool:
     """Whether an operand holds several floating-point values, which may belong to the former outputs."""
-    array = _array(value)
+    array = constant_array(value)
     return graph.is_float(value) and (array is None or array.size > 1)
 
 
@@ -482,7 +362,7 @@ def _infer_at_newest_opset(proto: onnx.ModelProto, features: ir.Value) -> None:
 
 def _take_shape_of_layer(features: ir.Value) -> None:
     """Set the shape of a value to that in which a convolution or a Gemm takes it."""
-    layers = [_as_layer(use.node) for use in features.uses() if use.idx == 0]
+    layers = [as_layer(use.node) for use in features.uses() if use.idx == 0]
     layer = next((found for found in layers if found is not None and found.product.op_type != "MatMul"), None)
     if layer is not None:
         open_axes = [None] * (layer.weight.ndim - 2)
@@ -542,13 +422,20 @@ def _axis_of_features(value: ir.Value) -> int:
     If there is none, it is the axis in which the next operator takes them.
     """
     n_axes = len(value.shape)  # type: ignore[arg-type]
-    node = value.producer()
+    node, turns = value.producer(), []
     while node is not None and node.op_type not in _AXIS:
-        node = next((x.producer() for x in node.inputs if x is not None and graph.alike(x, node.outputs[0])), None)
-    taking = [use.node.op_type for use in value.uses() if use.idx == 0 and use.node.op_type in _AXIS]
-    kind = next(iter(taking), "") if node is None else node.op_type
-    axis = _AXIS.get(kind, 1 if n_axes > 3 else -1)
-    return axis % n_axes
+        if node.op_type == "Transpose":  # the lengths of two axes may be equal
+            turns.append(list(graph.attribute(node, "perm", range(n_axes)[::-1])))
+            node = node.inputs[0].producer()  # type: ignore[union-attr]
+        else:
+            node = next((x.producer() for x in node.inputs if x is not None and graph.alike(x, node.outputs[0])), None)
+    if node is None:
+        taking = [use.node.op_type for use in value.uses() if use.idx == 0 and use.node.op_type in _AXIS]
+        return _AXIS.get(next(iter(taking), ""), 1 if n_axes > 3 else -1) % n_axes
+    axis = _AXIS[node.op_type] % n_axes
+    for perm in reversed(turns):
+        axis = perm.index(axis)
+    return axis
 
 
 # ---------------------------------------------------------------- writing

@@ -21,6 +21,9 @@ _SAME_VALUES = frozenset(
     {"Cast", "Expand", "Flatten", "Identity", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze"}
 )
 
+#: Those of them whose result has all values of the operand.
+_ALL_VALUES = _SAME_VALUES - {"Slice"}
+
 #: Operators by which a model may treat negative indices in its own way.
 _COMPARES = frozenset({"Abs", "Clip", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Sign"})
 
@@ -29,6 +32,7 @@ _COMPARES = frozenset({"Abs", "Clip", "Greater", "GreaterOrEqual", "Less", "Less
 def lengths_of_tables(onx: onnx.ModelProto) -> dict[str, int]:
     """Return the number of rows of the smallest table whose rows each integer input selects, by the name of the input.
 
+    Slices of an input may be columns, each for its own table. If only slices select rows, the largest table counts.
     An input that the model compares with other numbers is left out, because the model may select rows for negative
     values in its own way.
 
@@ -46,9 +50,11 @@ def lengths_of_tables(onx: onnx.ModelProto) -> dict[str, int]:
     found = {}
     for value in proto.graph.input:
         uses = list(_uses(value.name, readers))
+        whole = _uses(value.name, readers, _ALL_VALUES)
         lengths = [n for node, position in uses if (n := _length(node, position, constants))]
         if lengths and not any(_compares(node, 1 - position, constants) for node, position in uses):
-            found[value.name] = min(lengths)
+            of_whole = (n for node, position in whole if (n := _length(node, position, constants)))
+            found[value.name] = min(of_whole, default=max(lengths))
     return found
 
 

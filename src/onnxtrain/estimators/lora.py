@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator
 
 from onnxtrain import graph
 from onnxtrain.arguments import SetsItsParameters
-from onnxtrain.convert.head import head_weights
+from onnxtrain.convert.last_layer import head_weights
 from onnxtrain.convert.low_rank import LowRank, matrices, with_factors
 from onnxtrain.errors import ModelError, WeightError, warn
 from onnxtrain.training.model import TrainableModel, initial_weights

@@ -61,7 +61,7 @@ class OrtGradientRegressor(RegressorMixin, InspectableEstimator, ExportableEstim
         (:func:`onnxtrain.trainable_weights` tells them apart). ``"all"``: both. ``"head"``: the weights of the last
         linear layer. A :class:`~onnxtrain.LoRA` trains low-rank factors of weight matrices.
     init : {"estimator", "random"}
-        Start from the weights of the estimator, or from random weights: Glorot uniform, intercepts zero.
+        Start from the weights of the estimator, or from random weights: Glorot uniform, intercepts zero, scales one.
     solver : str or optimizer
         ``"adam"``, ``"sgd"``, ``"adamw"``, ``"rmsprop"``, ``"adagrad"``, an instance such
         as ``SGD(momentum=0.9)`` of :mod:`onnxtrain.optim`, or ``"lbfgs"``: full batch.

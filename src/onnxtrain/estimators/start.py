@@ -23,7 +23,7 @@ from onnxtrain import graph
 from onnxtrain.convert.boosted import check_exported
 from onnxtrain.convert.check import answer
 from onnxtrain.convert.failures import of_dates_passed_on
-from onnxtrain.convert.head import head_weights
+from onnxtrain.convert.last_layer import head_weights
 from onnxtrain.convert.learned import holds, inside, predictor_of, thawed
 from onnxtrain.convert.lookups import added_masks
 from onnxtrain.convert.model_inputs import Entrance
@@ -84,6 +84,7 @@ from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import check_even, check_lengths, check_targets
 from onnxtrain.losses.link import Link
 from onnxtrain.training.model import Reading, TrainableModel, draw_weights
+from onnxtrain.training.parameters import scaling_weights
 from onnxtrain.training.state import TrainingState, Weights
 from onnxtrain.training.weights import choose_weights
 
@@ -424,7 +425,8 @@ def _agreed(estimator: OrtGradientEstimator, rows: Rows, model: TrainedModel) ->
         n_axes = np.ndim(answer(source.estimator, rows.exact, source.answers, "predict"))
         estimator._targets = replace(targets, n_axes=n_axes)
     if estimator.init == "random":
-        weights = draw_weights(weights, source.model.penalized, estimator._random_state)
+        scales = scaling_weights(source.model.graph())
+        weights = draw_weights(weights, source.model.penalized, scales, estimator._random_state)
     return replace(model, source=replace(source, answers={}, agreed={})), TrainingState(weights)
 
 

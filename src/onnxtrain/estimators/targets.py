@@ -14,7 +14,7 @@ import scipy.sparse
 from sklearn.base import is_outlier_detector
 
 from onnxtrain import graph
-from onnxtrain.convert.head import head_features
+from onnxtrain.convert.last_layer import head_features
 from onnxtrain.convert.learned import predictor_of
 from onnxtrain.errors import DataError, ModelError, ParameterError
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, OnnxModel, is_onnx

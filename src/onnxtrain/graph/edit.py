@@ -116,14 +116,25 @@ def _cast_tensor(tensor: Any, dtype: ir.DataType) -> Any:
     return ir.tensor(tensor.numpy().astype(dtype.numpy()), dtype=dtype, name=tensor.name)
 
 
+#: Operators whose result is float32 unless an attribute says otherwise.
+_FLOAT_BY_DEFAULT = {
+    **dict.fromkeys(["BlackmanWindow", "HammingWindow", "HannWindow", "MelWeightMatrix"], "output_datatype"),
+    **dict.fromkeys(["RandomNormal", "RandomUniform"], "dtype"),
+}
+
+
 def _cast_attributes(node: ir.Node, dtype: ir.DataType) -> None:
-    """Change the type of Constant, ConstantOfShape, Cast, EyeLike, RandomNormal, ..."""
+    """Change the type of Constant, ConstantOfShape, Cast, EyeLike, HannWindow, RandomNormal, ..."""
+    if node.op_type == "ConstantOfShape" and "value" not in node.attributes:
+        node.attributes["value"] = ir.AttrTensor("value", tensor([0.0], dtype))
+    if (name := _FLOAT_BY_DEFAULT.get(node.op_type)) is not None and name not in node.attributes:
+        node.attributes[name] = ir.AttrInt64(name, int(dtype))
     for name, found in list(node.attributes.items()):
         if found.type == ir.AttributeType.TENSOR:
-            tensor = found.as_tensor()
-            if tensor.dtype in FLOATS and node.domain in ("", "ai.onnx"):
-                node.attributes[name] = ir.AttrTensor(name, _cast_tensor(tensor, dtype))
-        elif name in ("to", "dtype") and found.as_int() in FLOATS:
+            held = found.as_tensor()
+            if held.dtype in FLOATS and node.domain in ("", "ai.onnx"):
+                node.attributes[name] = ir.AttrTensor(name, _cast_tensor(held, dtype))
+        elif name in ("to", "dtype", "output_datatype") and found.as_int() in FLOATS:
             node.attributes[name] = ir.AttrInt64(name, int(dtype))
         elif node.op_type == "Constant" and name in ("value_float", "value_floats"):
             del node.attributes[name]

@@ -430,23 +430,26 @@ def with_weights(
 
 
 def draw_weights(
-    weights: Mapping[str, np.ndarray], factors: Iterable[str], random_state: np.random.RandomState
+    weights: Mapping[str, np.ndarray],
+    factors: Iterable[str],
+    scales: Iterable[str],
+    random_state: np.random.RandomState,
 ) -> dict[str, np.ndarray]:
     r"""Draw random weights, as MLPRegressor does.
 
     A matrix (p, q) is uniform in :math:`\pm\sqrt{6 / (p + q)}`; for other factors p and q are the first and the last
-    axis. Weights that are not factors are zero.
+    axis. Weights that only scale elements are one, such as those of LayerNormalization; all others are zero.
 
     References
     ----------
     Glorot, Bengio, "Understanding the difficulty of training deep feedforward neural
     networks", AISTATS 2010.
     """
-    factors = set(factors)
+    factors, scales = set(factors), set(scales)
 
     def draw(name: str, w: np.ndarray) -> np.ndarray:
         if name not in factors:
-            return np.zeros_like(w)
+            return np.full_like(w, name in scales)
         bound = np.sqrt(6.0 / (w.shape[0] + (w.shape[-1] if w.ndim > 1 else 1)))
         return random_state.uniform(-bound, bound, w.shape).astype(w.dtype)
 

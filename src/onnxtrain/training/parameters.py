@@ -310,6 +310,16 @@ def multiplies(w: ir.Value) -> bool:
     )
 
 
+def scaling_weights(onx: onnx.ModelProto) -> list[str]:
+    """Return the initializers that scale elements: those of normalizations, and operands of Mul and Div."""
+    model = graph.reload(onx)
+    return [str(w.name) for w in model.graph.initializers.values() if any(_scales_elements(*use) for use in _uses(w))]
+
+
+def _scales_elements(node: ir.Node, position: int) -> bool:
+    return node.op_type in ("Div", "Mul") or (node.op_type.endswith("Normalization") and position == 1)
+
+
 def _uses(value: ir.Value) -> Iterator[tuple[ir.Node, int]]:
     """Yield the nodes that compute with a value, directly or after shape changes, and its operand position."""
     values = graph.carried(value, _CARRIERS)

@@ -17,6 +17,8 @@ from onnxtrain.autodiff.simplify import stretched_by_the_operator, times_one
 from onnxtrain.graph import (
     Op,
     Rewritings,
+    alike,
+    broadcasts_to,
     constant,
     made_by,
     rank,
@@ -125,7 +127,7 @@ def scattered_onto_the_rest(op: Op, node: ir.Node) -> ir.Value | None:
     zeros, index, updates = scatter.inputs
     if scatter.attributes.get_string("reduction", "none") != "add" or not _is_zero(zeros):
         return None
-    if len(scattered.uses()) > 1 or not _typed(updates, *product.inputs):  # type: ignore[union-attr]
+    if len(scattered.uses()) > 1 or not _typed(updates, *product.inputs) or not alike(rest, scattered):  # type: ignore[union-attr]
         return None
     large, small = product.inputs
     negative = op.Mul(large, op.Neg(small))
@@ -159,7 +161,7 @@ def shape_of_a_product(op: Op, node: ir.Node) -> ir.Value | None:
     y = node.inputs[0]
     plus = made_by(y, "Add")
     if plus is not None:
-        y = next((x for x, b in (plus.inputs, plus.inputs[::-1]) if rank(x) == rank(y) and rank(b) == 1), y)  # type: ignore[arg-type]
+        y = next((x for x, b in (plus.inputs, plus.inputs[::-1]) if rank(b) == 1 and broadcasts_to(b, x)), y)  # type: ignore[arg-type]
     product = made_by(y, "MatMul")
     x, w = (None, None) if product is None else product.inputs
     width = None if w is None or w.shape is None else w.shape[-1]
@@ -176,6 +178,8 @@ def squares_summed_at_once(op: Op, node: ir.Node) -> ir.Value | None:
     if term is None or len(node.inputs) > 1 or y.is_graph_output():
         return None
     if term.op_type == "Mul" and term.inputs[0] is not term.inputs[1]:
+        return None
+    if node.attributes.get_int("noop_with_empty_axes", 0):
         return None
     reduce = op.ReduceL1 if term.op_type == "Abs" else op.ReduceSumSquare
     return reduce(term.inputs[0], keepdims=node.attributes.get_int("keepdims", 1))
@@ -212,6 +216,8 @@ def mask_by_a_product(op: Op, node: ir.Node) -> ir.Value | None:
     if y is None or dy is None or made_by(y, "Relu") is None or node.outputs[0].is_graph_output():
         return None
     if made_by(dy, "MatMul", "Gemm") is None or dy.dtype is None or not same_shape(y, dy) or not _is_zero(zero):
+        return None
+    if not same_shape(dy, node.outputs[0]):  # the zeros may have more axes
         return None
     return op.Mul(op.Cast(op.Cast(y, to=ir.DataType.BOOL), to=dy.dtype), dy)
 
