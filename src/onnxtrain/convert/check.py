@@ -441,8 +441,8 @@ _SPLITS_BETWEEN = (
 
 #: Why bins differ on rows between the rows of the fit.
 _BINS_BETWEEN = (
-    "In float32, the steps in front move some of them into the next bin. Bins need no scaling: without these steps, the "
-    "estimator is converted as one graph."
+    "In float32, the steps in front move some of them into the next bin. Bins need no scaling: without these steps, "
+    "the estimator is converted as one graph."
 )
 
 #: The cause for trees on rows that float32 rounds, and for other estimators.
