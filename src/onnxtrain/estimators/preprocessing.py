@@ -251,9 +251,10 @@ def reason_of_rounding(estimator: Estimator | None, X: ArrayLike, dtype: str) ->
     """Return why scikit-learn must run the first steps on rows that float32 would round; empty if ONNX may run them.
 
     The caller has checked that float32 rounds the rows, see :func:`~onnxtrain.estimators.frames.is_rounded`, that they
-    are float16, which scikit-learn rounds its own results to, or that functions may take them as integers. A row on a threshold, for example of a bin, may fall
-    on the other side. This holds for a float64 model as well, because its thresholds are float32. A float32 model also
-    loses the digits of columns far from 0. Even so the estimator becomes one graph if its predictions keep five digits.
+    are float16, which scikit-learn rounds its own results to, or that functions may take them as integers. A row on a
+    threshold, for example of a bin, may fall on the other side. This holds for a float64 model as well, because its
+    thresholds are float32. A float32 model also loses the digits of columns far from 0. Even so the estimator becomes
+    one graph if its predictions keep five digits.
     """
     found = divisions(estimator)
     if not found:
