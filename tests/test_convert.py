@@ -7,10 +7,13 @@ import functools
 import numpy as np
 import onnx
 import pytest
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import TransformedTargetRegressor
+from sklearn.datasets import load_iris
 from sklearn.decomposition import NMF, PCA, FastICA, TruncatedSVD
 from sklearn.linear_model import LinearRegression, LogisticRegression
 from sklearn.model_selection import RandomizedSearchCV
+from sklearn.naive_bayes import GaussianNB
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import (
@@ -23,7 +26,7 @@ from sklearn.preprocessing import (
     StandardScaler,
 )
 
-from onnxtrain import trainable_weights
+from onnxtrain import OrtGradientClassifier, trainable_weights
 from onnxtrain.convert import compare, convert, register_converter
 from onnxtrain.convert.columns import feeds_of, input_types, positional
 from onnxtrain.convert.repairs import converters
@@ -128,6 +131,14 @@ def test_intercepts_that_are_equal_are_two_weights():
     model.coef_[:], model.intercept_[:] = 0, 0
     names = [b.name for b in compared(model, X).bindings]
     assert names == ["coef", "intercept"]
+
+
+def test_an_array_of_several_equal_attributes_is_no_weight():
+    X, y = load_iris(return_X_y=True)
+    model = CalibratedClassifierCV(GaussianNB(), method="isotonic", cv=5).fit(X, y)  # too many attributes to mark each
+    tuned = OrtGradientClassifier(model, max_iter=2, learning_rate=0.01, dtype="float64", random_state=0).fit(X, y)
+    assert not [binding.name for binding in convert(model, X).bindings if "prior" in binding.name]  # 1/3 in each fold
+    np.testing.assert_allclose(tuned.to_sklearn().predict_proba(X), tuned.predict_proba(X), atol=1e-5)
 
 
 def test_columns_by_name():

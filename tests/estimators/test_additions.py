@@ -254,6 +254,17 @@ def test_a_threshold_of_scores_goes_around_with_its_method():
     np.testing.assert_array_equal(around.predict(WINE), fitted.predict(WINE))
 
 
+def test_a_threshold_of_trees_goes_around_because_leaves_lie_on_it():
+    y = (KIND > 0).astype(int)
+    fitted = FixedThresholdClassifier(RandomForestClassifier(2, max_features=1, random_state=0)).fit(WINE, y)
+    assert (fitted.predict_proba(WINE)[:, 1] == 0.5).any()
+    with pytest.raises(ConversionError, match=r"second class at exactly 0.5, as trees .*\(model\), threshold=0.5\)"):
+        OrtGradientClassifier(fitted).fit(WINE, y)
+    inside = OrtGradientClassifier(fitted.estimator_, max_iter=0)
+    around = FixedThresholdClassifier(inside, threshold=0.5).fit(WINE, y)
+    np.testing.assert_array_equal(around.predict(WINE), fitted.predict(WINE))
+
+
 @pytest.mark.skipif(
     sklearn.__version__.startswith(("1.6", "1.7")), reason="scikit-learn calibrates by temperature since 1.8"
 )

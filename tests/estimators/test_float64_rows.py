@@ -30,7 +30,7 @@ from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.multioutput import MultiOutputRegressor, RegressorChain
 from sklearn.naive_bayes import GaussianNB
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import OrdinalEncoder, PowerTransformer, StandardScaler
+from sklearn.preprocessing import KBinsDiscretizer, OrdinalEncoder, PowerTransformer, StandardScaler
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load, save
@@ -252,6 +252,7 @@ BEHIND_SCALING = {
     "boosting": GradientBoostingClassifier(n_estimators=5, random_state=0),
     "histograms": HistGradientBoostingRegressor(max_iter=5, random_state=0),
     "histograms of classes": HistGradientBoostingClassifier(max_iter=5, random_state=0),
+    "bins": make_pipeline(KBinsDiscretizer(10, encode="ordinal", strategy="uniform"), Ridge()),
 }
 
 

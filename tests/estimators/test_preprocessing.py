@@ -357,6 +357,21 @@ def test_rows_of_float16_are_computed_in_float16(rows):
     np.testing.assert_allclose(tuned.predict(rows), model.predict(rows), rtol=1e-5)
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("as_table", [np.asarray, pd.DataFrame], ids=["array", "frame"])
+@pytest.mark.parametrize("function", [np.square, np.negative, np.sqrt, np.reciprocal])
+def test_functions_of_integers_are_computed_with_integers(function, as_table):
+    rows = as_table(np.random.default_rng(0).integers(1, 250, (100, 3)).astype(np.uint8))  # 16 * 16 is 0 there
+    model = make_pipeline(FunctionTransformer(function), Ridge()).fit(rows, np.arange(100.0))
+    start = OrtGradientRegressor(model, max_iter=0).fit(rows, np.arange(100.0))
+    np.testing.assert_allclose(start.predict(rows), model.predict(rows), rtol=1e-5)
+    with pytest.raises(ExportError, match=r"numpy computes integers as integers.* Fit on X\.astype\(float\)"):
+        start.get_trained_onnx()
+    again = clone(model).fit(np.asarray(rows, float), np.arange(100.0))
+    again = OrtGradientRegressor(again, max_iter=0).fit(np.asarray(rows, float), np.arange(100.0))
+    assert set(again.onnx_status_.values()) == {"ONNX"}
+
+
 def test_rows_of_float16_beside_float64_are_computed_in_float64():
     rows = HALVES.assign(far=NEAR[:, 0] + 1000)
     tuned = OrtGradientRegressor(make_pipeline(StandardScaler(), Ridge()), max_iter=0, dtype="float64").fit(rows, Y)

@@ -9,6 +9,7 @@ computed twice, intercepts of zero), the estimator is converted again with marke
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -166,7 +167,7 @@ def _bind(estimator: BaseEstimator, known: Sequence[Learned], model: ir.Model, X
     candidates = _candidates(known, arrays)
     matches = _match_marked(estimator, known, model, X) if _ambiguous(candidates, arrays) else None
     if matches is None:
-        matches = _match(known, candidates)
+        matches = _match(known, _without_shared(candidates))
     bindings = [
         Binding(name, item.path, item.kind, arrays[name].shape, layout, item.step, hasattr(item.owner, "predict"))
         for name, (item, layout) in matches.items()
@@ -273,6 +274,16 @@ def _close(a: np.ndarray, b: np.ndarray) -> bool:
 
 def _squeezed(array: np.ndarray) -> tuple[int, ...]:
     return tuple(d for d in array.shape if d != 1)
+
+
+def _without_shared(candidates: _Candidates) -> _Candidates:
+    """Leave out arrays that may stand for several attributes, such as the equal class priors of several members.
+
+    There are fewer such arrays than attributes with their values; :func:`to_sklearn` would write only one attribute.
+    """
+    of_array = {name: frozenset(i for i, _ in found) for name, found in candidates.items()}
+    n_arrays = Counter(of_array.values())
+    return {name: found for name, found in candidates.items() if len(of_array[name]) <= n_arrays[of_array[name]]}
 
 
 def _ambiguous(candidates: _Candidates, arrays: Mapping[str, np.ndarray]) -> bool:

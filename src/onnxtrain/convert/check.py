@@ -16,6 +16,7 @@ from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
 from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor, RadiusNeighborsRegressor
 from sklearn.pipeline import Pipeline
+from sklearn.preprocessing import Binarizer, KBinsDiscretizer
 from sklearn.semi_supervised import SelfTrainingClassifier
 from sklearn.svm import SVC, NuSVC
 
@@ -57,6 +58,9 @@ _TIE = 1e-5
 
 #: Classifiers that predict by the predictions or scores of their members.
 _OF_MEMBERS = (ClassifierChain, MultiOutputClassifier, OneVsOneClassifier, OneVsRestClassifier)
+
+#: Functions of a FunctionTransformer that jump.
+_JUMPS = (np.ceil, np.floor, np.rint, np.sign)
 
 #: Estimators that average over the nearest rows, of which several may be equally far.
 NEAREST = (KNeighborsClassifier, KNeighborsRegressor)
@@ -102,10 +106,10 @@ def compare(
     def run(rows: Any) -> dict[str, np.ndarray]:
         return dict(zip(names, run_session(session, {**feeds_of(onx, rows), **(weights or {})}, names), strict=True))
 
-    of_trees, of_neighbors = _has_trees_last(estimator), holds(estimator, NEAREST)
-    if of_trees or of_neighbors:
+    of_steps, of_neighbors = _has_trees_last(estimator) or _has_bins_behind(estimator), holds(estimator, NEAREST)
+    if of_steps or of_neighbors:
         between = rows_between(X)
-        if between is not None and not of_trees:  # each is compared with all fitted rows
+        if between is not None and not of_steps:  # each is compared with all fitted rows
             between = some_rows(between, COMPARED_ROWS)
         _check_between(estimator, run, between, _remedy_between(estimator))
     for n_rows, known in _samples(estimator, {} if answers is None else answers):
@@ -125,10 +129,21 @@ def _has_trees_last(estimator: BaseEstimator) -> bool:
     return any(isinstance(found, Pipeline) and _ends_in_trees(found) for found in inside(estimator))
 
 
+def _has_bins_behind(estimator: BaseEstimator) -> bool:
+    """Whether an estimator is a pipeline with a step behind others that jumps, or contains one."""
+    pipelines = [found for found in inside(estimator) if isinstance(found, Pipeline)]
+    return any(_jumps(part) for found in pipelines for _, step in found.steps[1:] for part in inside(step))
+
+
+def _jumps(step: BaseEstimator) -> bool:
+    """Whether a step maps ranges of values to one value, such as a bin."""
+    return isinstance(step, (Binarizer, KBinsDiscretizer)) or getattr(step, "func", None) in _JUMPS
+
+
 def _check_between(
     estimator: BaseEstimator, run: Callable[[Any], Mapping[str, np.ndarray]], rows: Any, remedy: str
 ) -> None:
-    """Compare trees after other steps, or neighbours, with their graph on decimals between the rows of a fit.
+    """Compare trees or bins after other steps, or neighbours, with their graph on decimals between the rows of a fit.
 
     Splits lie in the middle between two rows of the fit. There, the float32 and float64 results of the first steps may
     fall on different sides. This affects no row of the fit, but some rows of any other table of such decimals. Two
@@ -154,7 +169,9 @@ def _check_between(
 def _remedy_between(estimator: BaseEstimator) -> str:
     """Return why a graph that matches the estimator on the rows of a fit differs between them, with the remedy."""
     by_logarithms = any(_takes_logarithms_of_leaves(found) for found in inside(estimator))
-    return remedy_of(estimator) if by_logarithms or holds(estimator, NEAREST) else _SPLITS_BETWEEN
+    if by_logarithms or holds(estimator, NEAREST):
+        return remedy_of(estimator)
+    return _SPLITS_BETWEEN if _has_trees_last(estimator) else _BINS_BETWEEN
 
 
 def _check_zeros(estimator: BaseEstimator, X: Any) -> None:
@@ -420,6 +437,12 @@ def _ties(scores: np.ndarray) -> np.ndarray:
 _SPLITS_BETWEEN = (
     "In float32, the steps in front move some of them across a split of a tree. Trees need no scaling: without these "
     "steps, the estimator is converted as one graph."
+)
+
+#: Why bins differ on rows between the rows of the fit.
+_BINS_BETWEEN = (
+    "In float32, the steps in front move some of them into the next bin. Bins need no scaling: without these steps, "
+    "the estimator is converted as one graph."
 )
 
 #: The cause for trees on rows that float32 rounds, and for other estimators.

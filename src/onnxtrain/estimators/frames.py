@@ -499,16 +499,16 @@ def is_rounded(X: ArrayLike) -> bool:
     """Whether a float32 model rounds the rows: float64 values, or integers that float32 cannot represent."""
     X = as_pandas(X)
     separate = by_column(X)
-    return any(loses_digits(column) for column in _numeric_columns(X) if column.dtype.kind == "f" or not separate)
+    return any(loses_digits(column) for column in numeric_columns(X) if column.dtype.kind == "f" or not separate)
 
 
 def holds_halves(X: ArrayLike) -> bool:
     """Whether scikit-learn computes in float16: all columns have it, or one of those that are separate inputs."""
-    halves = [column.dtype == np.float16 for column in _numeric_columns(X)]
+    halves = [column.dtype == np.float16 for column in numeric_columns(X)]
     return any(halves) if by_column(as_pandas(X)) else bool(halves) and all(halves)
 
 
-def _numeric_columns(X: ArrayLike) -> list[Any]:
+def numeric_columns(X: ArrayLike) -> list[Any]:
     """Return the numeric columns of a frame, or a whole array; empty for sparse rows and lists of objects."""
     if scipy.sparse.issparse(X) or is_of_objects(X):
         return []

@@ -33,7 +33,7 @@ from onnxtrain.dialects import for_table
 from onnxtrain.errors import ConversionError, DataError, ExportError, ModelError, warn
 from onnxtrain.estimators.arrays import as_pandas
 from onnxtrain.estimators.division import Division, divisions, steps_of, why_indivisible
-from onnxtrain.estimators.frames import InputForm, holds_halves
+from onnxtrain.estimators.frames import InputForm, holds_halves, is_rounded, numeric_columns
 from onnxtrain.estimators.named_columns import DIVIDED_BY_GAPS, in_order, takes_nan, without_imputed
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_frame, is_of_objects
 from onnxtrain.estimators.remedies import OF_GAPS, as_data_error, check_no_dates, of_names
@@ -241,13 +241,20 @@ def _agree(expected: Any, found: Any, tolerance: float, *, of_range: bool = Fals
     return bool(differences(found, expected, of_range=of_range).max(initial=0.0) <= tolerance)
 
 
+def computes_integers(estimator: Estimator | None, X: ArrayLike) -> bool:
+    """Whether a function of numpy may get integers, of which it makes integers or floats of few digits."""
+    has_function = any(isinstance(found, FunctionTransformer) and found.func is not None for found in inside(estimator))
+    return has_function and any(column.dtype.kind in "iu" for column in numeric_columns(X))
+
+
 def reason_of_rounding(estimator: Estimator | None, X: ArrayLike, dtype: str) -> str:
     """Return why scikit-learn must run the first steps on rows that float32 would round; empty if ONNX may run them.
 
-    The caller has checked that float32 rounds the rows, see :func:`~onnxtrain.estimators.frames.is_rounded`, or that
-    they are float16, which scikit-learn rounds its own results to. A row on a threshold, for example of a bin, may fall
-    on the other side. This holds for a float64 model as well, because its thresholds are float32. A float32 model also
-    loses the digits of columns far from 0. Even so the estimator becomes one graph if its predictions keep five digits.
+    The caller has checked that float32 rounds the rows, see :func:`~onnxtrain.estimators.frames.is_rounded`, that they
+    are float16, which scikit-learn rounds its own results to, or that functions may take them as integers. A row on a
+    threshold, for example of a bin, may fall on the other side. This holds for a float64 model as well, because its
+    thresholds are float32. A float32 model also loses the digits of columns far from 0. Even so the estimator becomes
+    one graph if its predictions keep five digits.
     """
     found = divisions(estimator)
     if not found:
@@ -256,6 +263,11 @@ def reason_of_rounding(estimator: Estimator | None, X: ArrayLike, dtype: str) ->
     in_float32 = rounding_code(as_pandas(X))
     if change > _CHANGE_OF_PREDICTIONS and holds_halves(X):
         return f"scikit-learn computes float16 rows in float16. Fit on {in_float32}, the estimator too."
+    if change > _CHANGE_OF_PREDICTIONS and computes_integers(estimator, X) and not is_rounded(X):
+        return (
+            "numpy computes integers as integers, where 1 / 2 is 0 and 16 * 16 is 0 in uint8, or as floats of few "
+            "digits. Fit on X.astype(float), the estimator too."
+        )
     rounded_anyway = _ROUNDED_ANYWAY.format(in_float32)
     if change > _ROUNDING:
         return (

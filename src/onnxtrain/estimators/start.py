@@ -58,6 +58,7 @@ from onnxtrain.estimators.positions import warn_of_same_tokens
 from onnxtrain.estimators.preprocessing import (
     PreprocessedForm,
     check_agreement,
+    computes_integers,
     reason_of,
     reason_of_rounding,
 )
@@ -142,7 +143,7 @@ def _start_first(
             rows = check_first_rows(estimator, X, y, sample_weight)
             whole = estimator._default_estimator() if estimator.estimator is None else estimator.estimator
             compared, model = _opened(estimator, rows, whole)
-            if is_rounded(X) or holds_halves(X):
+            if is_rounded(X) or holds_halves(X) or computes_integers(model.source.estimator, X):
                 rounding = reason_of_rounding(model.source.estimator, X, rows.form.dtype)
             if not rounding:
                 model, state = _agreed(estimator, compared, model)

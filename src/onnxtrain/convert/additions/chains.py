@@ -13,9 +13,10 @@ from sklearn.model_selection._search_successive_halving import HalvingGridSearch
 from sklearn.multiclass import OneVsRestClassifier, OutputCodeClassifier, _ConstantPredictor
 from sklearn.multioutput import ClassifierChain, RegressorChain
 from sklearn.semi_supervised import SelfTrainingClassifier
+from sklearn.tree import DecisionTreeClassifier
 
 from onnxtrain.convert.custom import Nodes, addition, built_in, label_tensor
-from onnxtrain.convert.learned import predictor_of
+from onnxtrain.convert.learned import holds, predictor_of
 from onnxtrain.convert.repairs.table import Converter, repair
 from onnxtrain.errors import ConversionError
 
@@ -154,13 +155,21 @@ def at_a_threshold(op: Nodes, estimator: Any, X: ir.Value) -> ir.Value:
     positive = _positive_label(estimator)
     response_method = getattr(estimator, "response_method", "auto")
     of_scores = response_method == "decision_function" and plain == 0.5  # a threshold on scores, not on probabilities
-    if (threshold != "auto" and (of_scores or threshold != plain)) or positive not in (None, estimator.classes_[1]):
+    moved = threshold != "auto" and (of_scores or threshold != plain)
+    differs = moved or positive not in (None, estimator.classes_[1])
+    if differs or holds(estimator.estimator_, DecisionTreeClassifier):
+        threshold = plain if threshold == "auto" else threshold
         label = "" if positive is None else f", pos_label={positive!r}"
         label += "" if response_method == "auto" else f", response_method={response_method!r}"
+        why = (
+            f"applies the threshold {threshold} to the scores of its classifier, but the graph applies {plain}"
+            if differs
+            else f"predicts the second class at exactly {plain}, as trees often give, but the graph the first"
+        )
         raise ConversionError(
-            f"{type(estimator).__name__} applies the threshold {threshold} to the scores of its classifier, but the "
-            f"graph applies {plain}. Put its estimator_ in its place, train the result as model, and apply the "
-            f"threshold outside: FixedThresholdClassifier(OrtGradientClassifier(model), threshold={threshold}{label})."
+            f"{type(estimator).__name__} {why}. Put its estimator_ in its place, train the result as model, and apply "
+            f"the threshold outside: FixedThresholdClassifier(OrtGradientClassifier(model), threshold={threshold}"
+            f"{label})."
         )
     return op.result(estimator.estimator_, X, response(estimator))
 
