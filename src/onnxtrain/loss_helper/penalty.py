@@ -90,7 +90,7 @@ def penalty_loss_onnx(
     ['ReduceSumSquare', 'Mul']
     """
     if not isinstance(name, str) or not name:
-        found = "''" if name == "" else type(name).__name__
+        found = repr(name) if isinstance(name, str) else type(name).__name__
         raise ArgumentTypeError(f"name must be the name of the weight, a string, got {found}.")
     if isinstance(existing_names, str) or not isinstance(existing_names, Iterable | None):
         raise ArgumentTypeError(f"existing_names must be a list or a set of names, got {existing_names!r:.80}.")
