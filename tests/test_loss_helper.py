@@ -19,7 +19,7 @@ from sklearn.neural_network import MLPClassifier, MLPRegressor
 from sklearn.preprocessing import StandardScaler
 
 from onnxtrain import graph
-from onnxtrain.errors import LossError, ModelError
+from onnxtrain.errors import ArgumentTypeError, LossError, ModelError
 from onnxtrain.grad_helper import DerivativeOptions, onnx_derivative
 from onnxtrain.loss_helper import (
     add_loss_output,
@@ -320,6 +320,20 @@ def test_check_penalty_needs_no_model():
     assert check_penalty({"W": 3, "V": {"l1": 1}}) == {"W": (0, 3), "V": (1, 0)}
     with pytest.raises(LossError, match="'W' must be a finite number >= 0, got -3"):
         check_penalty({"W": -3})
+
+
+@pytest.mark.parametrize(
+    "name, dtype, taken, error, words",
+    [
+        ("", np.float32, None, ArgumentTypeError, "name must be the name of the weight, a string, got ''"),
+        ("W", None, None, LossError, "must be a type such as numpy.float32, got None"),
+        ("W", np.float32, "W_penalty", ArgumentTypeError, "must be a list or a set of names, got 'W_penalty'"),
+        ("W", np.float32, 3, ArgumentTypeError, "existing_names must be a list or a set of names, got 3"),
+    ],
+)
+def test_wrong_arguments_of_a_penalty(name, dtype, taken, error, words):
+    with pytest.raises(error, match=words):
+        penalty_loss_onnx(name, dtype, l2=1, existing_names=taken)
 
 
 @pytest.mark.parametrize("l1, l2, expected", [(2.0, 3.0, 21), (0, 0, 0), ("a", "b", 21), (0.0, "b", 15)])

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor
-from onnxtrain.errors import ArgumentTypeError, DataError, DependencyError, FileError
+from onnxtrain.errors import ArgumentTypeError, DataError, DependencyError, FileError, ParameterError
 from onnxtrain.rows import Parts, from_dask, from_files, from_parquet, from_zarr, lazy, reading
 
 N = 500
@@ -390,6 +390,17 @@ REFUSED = {
         lambda f: from_files("a.csv", np.load), ArgumentTypeError, "expects a sequence of files and a function.*'a.csv'",
     ),
     "no function": (lambda f: from_files(["a.csv"], "read"), ArgumentTypeError, "a function that reads one, got"),
+    "a dictionary read": (
+        lambda f: from_files(["a"], lambda path: {"X": X, "y": y}).n_rows(0),
+        DataError, r"got a dict with X, y. Return found\['X'\], found\['y'\]",
+    ),
+    "lengths of other files": (
+        lambda f: from_files(["a"], np.load, n_rows=[1, 2]), DataError, "has 2 entries, but there are 1 files. Pass one number",
+    ),
+    "one length of all": (lambda f: from_files(["a"], np.load, n_rows=80), DataError, "is 80, but there are 1 files. Pass one"),
+    "a number of classes": (
+        lambda f: Parts(from_files([1], lambda i: (X, y)), classes=3), ParameterError, "must list all labels of y, got 3. Pass",
+    ),
     "nothing read": (lambda f: from_files([7], lambda i: None).n_rows(0), DataError, r"read\(7\) must return \(X, y\)"),
     "a list for zarr": (lambda f: from_zarr([[1.0]], y), ArgumentTypeError, "X must be an array or the path of one, got"),
     "a list of labels": (lambda f: from_zarr(X, [1.0]), ArgumentTypeError, "y must be an array or the path of one, got"),

@@ -183,6 +183,8 @@ def __getattr__(name: str) -> Any:
         raise unknown_name(__name__, name, _hint(name))
     home: ModuleType = importlib.import_module(_HOMES[name])
     value = home if home.__name__ == f"{__name__}.{name}" else getattr(home, name)
+    if _HOMES[name] == "onnxtrain.cache":  # the check of arguments is cached, so it is in a higher layer
+        value = importlib.import_module(f"{__name__}.arguments").lists_its_arguments(value)
     globals()[name] = value
     return value
 

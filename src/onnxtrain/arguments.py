@@ -313,6 +313,17 @@ def lists_its_arguments(function: Callable[P, R]) -> Callable[P, R]:
     return checked
 
 
+def seeded(make: Callable[[Any], T], random_state: Any) -> T:
+    """Return a generator of random numbers; raise a ParameterError if `random_state` is not a seed."""
+    try:
+        return make(random_state)
+    except (TypeError, ValueError) as e:
+        raise ParameterError(
+            f"random_state must be a non-negative integer or None, got {random_state!r:.80}. For example, pass "
+            "random_state=0."
+        ) from e
+
+
 def _twice(owner: object, method: str, signature: _Signature) -> str:
     """Return the message for a call with one object as the second and as the third argument."""
     second, third = signature.names[1:3]

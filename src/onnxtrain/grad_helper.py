@@ -15,7 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from onnxtrain import graph as graphs
-from onnxtrain.arguments import lists_its_arguments
+from onnxtrain.arguments import lists_its_arguments, seeded
 from onnxtrain.autodiff import backpropagate
 from onnxtrain.autodiff.broadcast import expand_like, scalar_like, with_shape_of, zeros_like
 from onnxtrain.autodiff.expand import expand_functions
@@ -528,7 +528,7 @@ def random_feed(
     for called, n in (("batch", batch), ("empty_dimension", empty_dimension)):
         if not isinstance(n, Integral):
             raise ArgumentTypeError(f"{called} must be a length, such as 10, got {n!r}.")
-    rng = np.random.default_rng(random_state)
+    rng = seeded(np.random.default_rng, random_state)
     described = [_described(i) for i in inputs]
     rows = {shape[0] for _, _, shape in described if shape and isinstance(shape[0], str)}
 

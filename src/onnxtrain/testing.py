@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from numbers import Integral
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -16,9 +17,9 @@ from onnx.reference.op_run import OpRun
 from onnx.reference.ops import op_max_pool
 
 from onnxtrain import graph as graphs
-from onnxtrain.arguments import lists_its_arguments
+from onnxtrain.arguments import lists_its_arguments, seeded
 from onnxtrain.attributes import of_module
-from onnxtrain.errors import DataError, ModelError, OnnxTrainError
+from onnxtrain.errors import ArgumentTypeError, DataError, ModelError, OnnxTrainError, ParameterError
 from onnxtrain.grad_helper import onnx_derivative
 
 __all__ = ["GradientMismatch", "check_gradient"]
@@ -113,6 +114,9 @@ def check_gradient(
     >>> error["X"] < 1e-9
     True
     """
+    limits = _Limits(rtol, atol, max_entries)
+    if run is not None and not callable(run):
+        raise ArgumentTypeError(f"run must be a function, called as run(model, feeds), got {run!r:.80}.")
     double = _in_double(model)
     weights = _real_initializers(double) if weights is None else list(weights)
     inputs = _real_inputs(double) if inputs is None else list(inputs)
@@ -120,11 +124,10 @@ def check_gradient(
     models = _with_open_weights(double, weights), onnx_derivative(double, weights, inputs)
     point = _point(double, feeds, weights)
     _check_sizes(double, point)
-    limits = _Limits(rtol, atol, max_entries)
 
     def compare(runtimes: Mapping[str, Runtime]) -> dict[str, float]:
         forward, backward = (_First(onx, runtimes) for onx in models)
-        f = _Function(forward, point, _differentiated(double.graph.output), np.random.default_rng(random_state))
+        f = _Function(forward, point, _differentiated(double.graph.output), seeded(np.random.default_rng, random_state))
         gradients = backward({**point, **_seeds(models[1], f)})
         try:
             return _compare(f, dict(zip(names, gradients, strict=True)), limits)
@@ -148,6 +151,18 @@ class _Limits:
     rtol: float
     atol: float
     max_entries: int
+
+    def __post_init__(self) -> None:
+        for name in ("rtol", "atol"):
+            value = getattr(self, name)
+            if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 <= value < np.inf:
+                found = f"must be a finite number >= 0, got {value!r:.80}"
+                raise ParameterError(f"{name} {found}. It is a tolerance, such as 1e-5.")
+        if not isinstance(self.max_entries, Integral) or self.max_entries < 0:
+            raise ParameterError(
+                f"max_entries must be an integer, 0 or more, got {self.max_entries!r:.80}. It is the number of entries "
+                "of each tensor that are compared one by one."
+            )
 
 
 def _differentiated(outputs: Sequence[onnx.ValueInfoProto]) -> list[bool]:
@@ -322,12 +337,19 @@ def _point(onx: onnx.ModelProto, feeds: Mapping[str, Any], opened: Sequence[str]
             f"feeds has no value for {', '.join(map(repr, missing))}; it has {sorted(feeds)}. Name each value as its "
             "input: onnxtrain.random_feed(model.graph.input) returns one for each."
         )
-    point = {name: np.asarray(value).astype(types[name]) for name, value in feeds.items() if name in types}
+    point = {name: _as_numbers(name, value, types[name]) for name, value in feeds.items() if name in types}
     given = [value for value in onx.graph.input if value.name in point]
     for value in given:
         _check_shape(value, point[value.name].shape)
     _check_names({value.name: graphs.dimensions(value) or () for value in given}, point)
     return {w: onnx.numpy_helper.to_array(weights[w]) for w in opened} | point
+
+
+def _as_numbers(name: str, value: Any, dtype: np.dtype) -> np.ndarray:
+    try:
+        return np.asarray(value).astype(dtype)
+    except (TypeError, ValueError) as e:
+        raise DataError(f"feeds[{name!r}] must be an array of numbers, got {value!r:.80}.") from e
 
 
 def _check_shape(value: onnx.ValueInfoProto, found: tuple[int, ...]) -> None:

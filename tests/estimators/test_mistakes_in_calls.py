@@ -41,9 +41,12 @@ from onnxtrain import (
     LoRA,
     add_loss_output,
     average_states,
+    clear_caches,
     gradient_rule,
+    limit_caches,
     load,
     plot_graph,
+    random_feed,
     save,
     trainable_weights,
     with_new_head,
@@ -57,10 +60,13 @@ from onnxtrain.errors import (
     ExportError,
     LossError,
     ModelError,
+    OptimizerError,
     ParameterError,
     WeightError,
 )
+from onnxtrain.optim import Adam, Proximal
 from onnxtrain.rows import from_files
+from onnxtrain.testing import check_gradient
 
 X, y = load_diabetes(return_X_y=True)
 IRIS, SPECIES = load_iris(return_X_y=True)
@@ -363,6 +369,55 @@ def of_ones(op, y_true, y_pred):
             DataError,
             "wrt must be the name of an input, got list. Call gradient(X, wrt='age'), once for each.",
         ),
+        (
+            lambda: clear_caches("all"),
+            ArgumentTypeError,
+            "clear_caches: too many positional arguments. It takes no arg",
+        ),
+        (
+            lambda: limit_caches(),
+            ArgumentTypeError,
+            "missing a required argument: 'n_bytes'. Its arguments are n_bytes.",
+        ),
+        (
+            lambda: random_feed(LINE.graph.input, random_state="x"),
+            ParameterError,
+            "random_state must be a non-negative integer or None, got 'x'. For example, pass random_state=0.",
+        ),
+        (
+            lambda: with_new_head(LINE, 2, random_state=-5),
+            ParameterError,
+            "must be a non-negative integer or None, got -5",
+        ),
+        (
+            lambda: check_gradient(LINE, {"X": X[:2]}, random_state=1.5),
+            ParameterError,
+            "random_state must be a non-negative integer or None, got 1.5",
+        ),
+        (
+            lambda: check_gradient(LINE, {"X": X[:2]}, rtol=-1),
+            ParameterError,
+            "rtol must be a finite number >= 0, got -1",
+        ),
+        (lambda: check_gradient(LINE, {"X": X[:2]}, max_entries="4"), ParameterError, "integer, 0 or more, got '4'"),
+        (lambda: check_gradient(LINE, {"X": X[:2]}, run=3), ArgumentTypeError, "called as run(model, feeds), got 3"),
+        (lambda: check_gradient(LINE, {"X": "rows"}), DataError, "feeds['X'] must be an array of numbers, got 'rows'"),
+        (
+            lambda: R(loss="quantile", loss_params={0: 0.9}).fit(X, y),
+            LossError,
+            "The parameters of the loss 'quantile' have names, got 0. For example: {'q': 0.9}.",
+        ),
+        (
+            lambda: R(solver=Proximal(Adam()), l1=0.1, l1_method="proximal").fit(X, y),
+            OptimizerError,
+            "Use one of solver=Proximal(...) and l1_method='proximal', which mean the same.",
+        ),
+        (
+            lambda: R().fit("rows.parquet"),
+            DataError,
+            "fit(onnxtrain.rows.from_parquet('rows.parquet', label=...)), because X is a path.",
+        ),
+        (lambda: R(max_iter=1).fit(X, y).summary().as_frame(), AttributeError, "Use pandas.DataFrame(summary.layers)."),
     ],
 )
 def test_a_mistake_is_an_error_with_a_remedy(call, error, message):

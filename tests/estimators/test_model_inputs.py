@@ -250,8 +250,8 @@ REFUSED = {
         "batch_axis: the model has no input 'states'. Did you mean 'state'",
     ),
     "no axis": (
-        {"inputs": {"sr": 1}, "batch_axis": {"state": None}}, X, ModelError,
-        r"The input 'state' of the model has the fixed shape .*, without a batch axis. Pass its value with",
+        {"inputs": {"sr": 1}, "batch_axis": {"state": None}}, X, ParameterError,
+        r"batch_axis=\{'state': None\} says that the input has no axis of rows, so it needs a value for all rows: inputs",
     ),
     "a value of another shape": (
         {"inputs": {"sr": 1, "state": np.zeros((2, H))}}, X, ParameterError,

@@ -608,13 +608,17 @@ def test_classes_of_later_parts_are_found():
         (lambda rows, labels: (np.where(np.arange(len(rows))[:, None] == 9, np.nan, rows), labels), None, "Part 31: Input X contains NaN"),
         (lambda rows, labels: (np.where(np.arange(len(rows))[:, None] == 9, np.inf, rows), labels), None, "Part 31: Input X contains infinity"),
         (lambda rows, labels: (rows[:, :3], labels), None, "part 31 has \\(3,\\) and part 0 has \\(4,\\)"),
-        (lambda rows, labels: (rows, labels[:, None]), None, "part 31 has \\(n, 1\\) and part 0 has \\(n,\\)"),
+        (lambda rows, labels: (rows, labels[:, None]), None, "part 31 has \\(n, 1\\) and part 0 has \\(n,\\). Let read\\(i\\) return y.ravel\\(\\)"),
+        (lambda rows, labels: (np.where(rows > 9, rows, "n/a"), labels), None, r"part 31 has strings and part 0 numbers. Let read\(31\) convert them, pandas.to_numeric\("),
+        (lambda rows, labels: (rows.astype("M8[s]"), labels), None, r"part 31 has dates and part 0 numbers. Let read\(31\) convert them, \(column - pandas.Timestamp"),
+        (lambda rows, labels: (rows + 1j, labels), None, r"part 31 has complex numbers and part 0 .* them, numpy.c_\[X.real, X.imag\]"),
+        (lambda rows, labels: (pd.DataFrame(rows), labels), None, "Let read\\(i\\) select the same columns of each part, and return a frame for all parts or for none"),
         (lambda rows, labels: (rows[1:], labels), None, "Part 31 must have n_rows\\(31\\) = 15 rows, but has 14 in X and 15 in y"),
         (lambda rows, labels: (rows, labels, -np.ones(len(labels))), None, "Negative values in data"),
         (lambda rows, labels: (rows, None), None, "Part 31 has no y"),
         (lambda rows, labels: rows, None, "Part 31 has no y"),
     ],
-    ids=["label", "label, classes given", "NaN", "infinite", "columns", "targets", "lengths", "weights", "no y", "no tuple"],
+    ids=["label", "label, classes given", "NaN", "infinite", "columns", "targets", "strings", "dates", "complex", "frame", "lengths", "weights", "no y", "no tuple"],
 )  # fmt: skip
 def test_a_fault_of_a_later_part_is_found(change, classes, message, fitted):
     rows = [(X[cut], y[cut]) for cut in np.array_split(np.arange(N), 40)]
@@ -625,6 +629,29 @@ def test_a_fault_of_a_later_part_is_found(change, classes, message, fitted):
     with pytest.raises(DataError, match=message):
         model.fit(Parts(source, classes=classes, sample=10))
     assert (classes is None) == (not hasattr(model, "weights_"))  # before the first step
+
+
+@pytest.mark.parametrize("strings", [["n/a", "3"], [None, None], ["2", "3"]], ids=["strings", "empty", "digits"])
+def test_a_column_of_another_kind_in_a_part_is_named(strings):
+    frames = [pd.DataFrame({"a": [1.0, 2.0], "b": [2.0, 5.0]}), pd.DataFrame({"a": [3.0, 5.0], "b": strings})]
+    source = from_files(range(2), lambda i: (frames[i], [1.0, 2.0]))
+    model = OrtGradientRegressor(make_pipeline(SimpleImputer(), LinearRegression()), max_iter=1)
+    if strings[0] != "n/a":  # as in memory
+        model.fit(source)
+        return
+    words = r"part 1 has strings in column 'b' and part 0 numbers. Let read\(1\) convert them, "
+    with pytest.raises(DataError, match=words) as raised:
+        model.fit(source)
+    assert "pandas.to_numeric(column, errors='coerce')" in str(raised.value)
+    frames[1]["b"] = pd.to_numeric(frames[1].b, errors="coerce")
+    model.fit(source)
+
+
+def test_codes_that_are_digits_in_some_parts_are_of_one_kind():
+    codes = [["A", "10"], ["11", "10"]]
+    source = from_files(range(2), lambda i: (pd.DataFrame({"code": codes[i]}), [1.0, 2.0]))
+    model = OrtGradientRegressor(make_pipeline(OneHotEncoder(), LinearRegression()), max_iter=1).fit(source)
+    assert model.predict(pd.DataFrame({"code": ["A"]})).shape == (1,)
 
 
 def test_targets_of_the_parts_that_are_scored_are_alike():

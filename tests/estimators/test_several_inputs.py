@@ -23,7 +23,7 @@ from sklearn.model_selection import (
 from sklearn.pipeline import Pipeline
 
 from onnxtrain import Inputs, OrtGradientClassifier, OrtGradientRegressor, load, save
-from onnxtrain.errors import DataError, ParameterError
+from onnxtrain.errors import DataError, ModelError, ParameterError
 from onnxtrain.training.data import TrainingData
 
 rng = np.random.default_rng(0)
@@ -575,3 +575,29 @@ NO_INPUTS = {
 def test_words_of_inputs(ask, words):
     with pytest.raises(DataError, match=words):
         ask()
+
+
+def test_the_vector_of_all_tokens_with_offsets_has_a_remedy():
+    bags = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]> g (int64[t] ids, int64[n] offsets)
+        => (float[n, 2] Y) <float[5, 2] E = {1, 2, 3, 4, 5, 6, 7, 8, 9, 0}> {
+            v = Gather(E, ids) s = Gather(v, offsets) Y = Relu(s) }""")
+    with pytest.raises(DataError, match=r"which 'offsets' cuts, as nn.EmbeddingBag .* nn.Embedding, and the mean over"):
+        OrtGradientClassifier(bags).fit({"ids": np.arange(5), "offsets": np.array([0, 2, 4])}, [0, 1, 0])
+
+
+def test_the_edges_of_a_graph_have_a_remedy():
+    of_edges = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[n, 3] x, int64[2, e] edge_index) => (float[n, 2] Y)
+        <float[3, 2] W = {1, 2, 3, 4, 5, 6}, int64 i = {0}> {
+            h = MatMul(x, W) sources = Gather<axis = 0>(edge_index, i) m = Gather(h, sources) s = ReduceSum(m)
+            Y = Add(h, s) }""")
+    X, edges, y = np.random.default_rng(0).normal(size=(4, 3)), np.array([[0, 1, 2], [1, 2, 3]]), [0, 1, 0, 1]
+    words = r"'edge_index' .* nodes are not rows. Export the network .* \(graphs, nodes, features\) and an adjacency"
+    with pytest.raises(ModelError, match=words):
+        OrtGradientClassifier(of_edges).fit({"x": X, "edge_index": edges}, y)
+    of_graphs = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[g, n, 3] x, float[g, n, n] A) => (float[g, 2] Y)
+        <float[3, 2] W = {1, 2, 3, 4, 5, 6}, int64[1] one = {1}> {
+            h = MatMul(x, W) m = MatMul(A, h) Y = ReduceSum<keepdims = 0>(m, one) }""")
+    rows = {"x": np.stack([X] * 4), "A": np.stack([np.eye(4)] * 4)}
+    assert OrtGradientClassifier(of_graphs, max_iter=1).fit(rows, y).predict(rows).shape == (4,)

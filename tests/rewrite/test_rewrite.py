@@ -11,8 +11,11 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 from scipy.special import expit
+from skl2onnx import to_onnx
+from sklearn.tree import DecisionTreeClassifier
 
-from onnxtrain.errors import RewriteError
+from onnxtrain import OrtGradientClassifier, trainable_weights
+from onnxtrain.errors import RewriteError, WeightError
 from onnxtrain.rewrite import REWRITES, rewrite, rewrite_model
 from onnxtrain.runtime.session import run
 from onnxtrain.testing import check_gradient
@@ -682,6 +685,14 @@ def test_tensors_of_variable_lengths_that_a_loop_inserts(shape, axis, rewritten)
     np.testing.assert_array_equal(run(found, rows)[0], run(onx, rows)[0])
     if rewritten:
         check_gradient(found, rows)
+
+
+def test_the_scalars_of_the_formulas_are_no_weights():
+    y = (X[:, 0] > 0).astype(int)
+    tree = to_onnx(DecisionTreeClassifier(max_depth=2).fit(X, y), X[:1].astype(np.float32), options={"zipmap": False})
+    assert [weight.name for weight in trainable_weights(tree)] == ["leaf_values"]
+    with pytest.raises(WeightError, match=r"Known: leaf_values\.$"):
+        OrtGradientClassifier(tree, weights_to_train="leaves").fit(X, y)
 
 
 def test_one_registers_a_rewriting_of_an_own_operator():

@@ -15,7 +15,7 @@ import onnx_ir.passes.common as passes
 from sklearn.utils import check_random_state
 
 from onnxtrain import graph
-from onnxtrain.arguments import lists_its_arguments
+from onnxtrain.arguments import lists_its_arguments, seeded
 from onnxtrain.convert.dynamo import OPERATION
 from onnxtrain.convert.last_layer import Layer, as_layer, constant_array, last_layer
 from onnxtrain.errors import ModelError, ParameterError
@@ -101,7 +101,7 @@ def with_new_head(
     with graph.as_model_error("Shapes cannot be inferred"):
         changed = ir.from_proto(graph.infer_shapes(proto))
         graph.put_in_order(changed)  # refuses cycles
-    rng = check_random_state(random_state)
+    rng = seeded(check_random_state, random_state)
     if features is None:
         chosen = choose_output(changed, output, labels=True)
         try:

@@ -122,6 +122,12 @@ class Entrance:
         without = next((name for name in taking if axes[name] is None), None)
         if without is not None:
             _refuse_training_step(proto)
+            if without in told:
+                raise ParameterError(
+                    f"batch_axis={{{without!r}: None}} says that the input has no axis of rows, so it needs a value "
+                    f"for all rows: inputs={{{without!r}: ...}}. If it has one, pass its index, or leave batch_axis "
+                    "out."
+                )
             raise ModelError(_no_rows(without, taking[without], of_torch=proto.producer_name == "pytorch"))
         known = {name: axis for name, axis in axes.items() if name in taking and axis is not None}
         for name, value in values.items():
@@ -214,6 +220,12 @@ def _no_rows(name: str, shape: Shape | None, *, of_torch: bool) -> str:
         return (
             f"The input {name!r} of the model is a scalar, the same for all rows. Pass its value with "
             f"inputs={{{name!r}: ...}}.{default if of_torch else ''}"
+        )
+    if "edge" in name.casefold():
+        return (
+            f"The input {name!r} of the model, of shape {shape}, has no batch axis. It seems to hold the edges of one "
+            "graph, whose nodes are not rows. Export the network for inputs with a first axis of graphs, such as "
+            "(graphs, nodes, features) and an adjacency matrix (graphs, nodes, nodes)."
         )
     return (
         f"The input {name!r} of the model has the fixed shape {shape}, without a batch axis. Pass its value with "

@@ -92,6 +92,8 @@ class _Found(NamedTuple):
         A fingerprint of its content.
     label : str or None
         The name of its labels, if they are a column of a table.
+    kinds : dict of str to (str or None)
+        The kind of the values of each column, as :func:`_kind` returns it, by name or position.
     """
 
     sample: Part
@@ -105,6 +107,7 @@ class _Found(NamedTuple):
     flaws: frozenset[str]
     digest: bytes
     label: str | None
+    kinds: dict[str, str | None]
 
 
 def survey(
@@ -148,6 +151,7 @@ def _check_alike(found: Mapping[int, _Found], first: int) -> None:
     sample = found[first].sample
     for i, part in found.items():
         check_form(i, part.form, first, found[first].form)
+        _check_kinds_of_values(i, part.kinds, first, found[first].kinds)
         check_targets(i, part.sample.y, first, shape_of_targets(sample.y))
         check_weighted(i, part.sample, first, weighted=sample.sample_weight is not None)
 
@@ -209,10 +213,55 @@ def check_length(i: int, part: Part, n_rows: int, *, labelled: bool = True) -> N
 def check_form(i: int, form: tuple[Any, ...], first: int, form_of_first: tuple[Any, ...]) -> None:
     """Raise if the rows of a part differ from the first part in their columns or in being sparse."""
     if form != form_of_first:
+        named = [any(isinstance(entry, str) and entry != "sparse" for entry in f) for f in (form, form_of_first)]
+        alike = ", and return a frame for all parts or for none" if named[0] != named[1] else ""
         raise DataError(
             f"All parts must have the same columns or row shape, but part {i} has {form} and part {first} has "
-            f"{form_of_first}. Let read(i) select the same columns of each part."
+            f"{form_of_first}. Let read(i) select the same columns of each part{alike}."
         )
+
+
+def _check_kinds_of_values(
+    i: int, kinds: Mapping[str, str | None], first: int, kinds_of_first: Mapping[str, str | None]
+) -> None:
+    """Raise if values of a part are strings, dates or complex, but those of the first part numbers, or the reverse."""
+    for name, kind in kinds.items():
+        wanted = kinds_of_first.get(name)
+        if kind is not None and wanted is not None and kind != wanted:
+            other, remedy = (i, _AS_NUMBERS.get(kind)) if wanted == "numbers" else (first, _AS_NUMBERS.get(wanted))
+            where = f" in column {name!r}" if len(kinds) > 1 else ""
+            raise DataError(
+                f"All parts must have one kind of values, but part {i} has {kind}{where} and part {first} {wanted}. "
+                f"Let read({other}) convert them, {remedy}, or select the same columns of each part. "
+                "Of a column of categories, let each part return strings, column.astype(str)."
+            )
+
+
+#: How a part makes numbers of its values, by their kind.
+_AS_NUMBERS = {
+    "strings": "pandas.to_numeric(column, errors='coerce')",
+    "dates": "(column - pandas.Timestamp('2020-01-01')).dt.days",
+    "durations": "column.dt.total_seconds()",
+    "complex numbers": "numpy.c_[X.real, X.imag]",
+}
+
+
+def _kind(values: Any) -> str | None:
+    """Return the kind of the values of an array, for messages; None if they may be of any."""
+    if scipy.sparse.issparse(values) or not n_rows_of(values):
+        return None
+    array = _values(values)
+    if array.dtype.kind in "fO" and all(v is None or v != v for v in array.flat):
+        return None  # a column without values
+    if array.dtype.kind in "OUS":
+        holds_text = any(isinstance(v, (str, bytes)) for v in array.flat)
+        try:
+            array = array.astype(float)
+        except (TypeError, ValueError):
+            return "strings" if holds_text else None
+        if holds_text:  # digits, which may be codes or numbers
+            return None
+    return {"M": "dates", "m": "durations", "c": "complex numbers"}.get(array.dtype.kind, "numbers")
 
 
 def shape_of_targets(y: Any) -> tuple[Any, ...]:
@@ -225,7 +274,11 @@ def check_targets(i: int, y: Any, first: int, shape_of_first: tuple[Any, ...]) -
     shape = shape_of_targets(y)
     if shape != shape_of_first:
         found, wanted = (f"({', '.join(map(str, s))}{',' * (len(s) == 1)})" for s in (shape, shape_of_first))
-        raise DataError(f"All parts must have y of one shape, but part {i} has {found} and part {first} has {wanted}.")
+        same = "y.ravel()" if shape == ("n", 1) and len(shape_of_first) == 1 else "the same columns of y for each part"
+        raise DataError(
+            f"All parts must have y of one shape, but part {i} has {found} and part {first} has {wanted}. Let read(i) "
+            f"return {same}."
+        )
 
 
 def check_weighted(i: int, part: Part, first: int, *, weighted: bool) -> None:
@@ -289,7 +342,8 @@ def _look(
     if weight is not None and which is None and labels.ndim == 1 and classifies:
         weighed = np.bincount(np.searchsorted(labels, y.ravel()[weight != 0]), minlength=len(labels))
     fingerprint, label = hashlib.sha256(digest).digest(), getattr(part.y, "name", None)
-    return _Found(sample, form_of(X), *sums, labels, counts, weighed, _flaws(X) | _flaws(y), fingerprint, label)
+    kinds = {str(getattr(column, "name", k)): _kind(column) for k, column in enumerate(_columns(X))}
+    return _Found(sample, form_of(X), *sums, labels, counts, weighed, _flaws(X) | _flaws(y), fingerprint, label, kinds)
 
 
 def _labels(y: np.ndarray, *, classifies: bool, i: int = 0) -> tuple[np.ndarray, np.ndarray]:

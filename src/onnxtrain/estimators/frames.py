@@ -290,6 +290,13 @@ class InputForm:
             return
         axes = self.axes if isinstance(X, Mapping) else {}
         found = ", ".join(f"{name} has {x.shape[0]} on axis {axes.get(name, 0)}" for name, x in columns.items())
+        if bags := [name for name in columns if "offset" in name.casefold()]:
+            raise DataError(
+                f"X has inconsistent numbers of samples: {found}. The tokens of all rows are in one vector, which "
+                f"{bags[0]!r} cuts, as nn.EmbeddingBag takes them, but a batch needs the same rows of each input. "
+                "Export the network for tokens of shape (rows, tokens), without offsets: nn.Embedding, and the mean "
+                "over axis 1 of the vectors of all tokens but the padding. Set pad={name: value of the padding}."
+            )
         raise DataError(
             f"X has inconsistent numbers of samples: {found}. To take some rows, slice each input alike: "
             "{name: x[rows] for name, x in X.items()}, or onnxtrain.Inputs(**X)[rows]. If the model takes the rows of "

@@ -24,6 +24,8 @@ def _call_for(X: object, method: str) -> str:
     if library := library_of(type(X)):
         return f"{call}. X is a {type(X).__name__} of {library}. Pass the arrays of which it was made"
     if isinstance(X, (str, os.PathLike)):
+        if str(X).endswith((".parquet", ".pq")):
+            return f"{method}(onnxtrain.rows.from_parquet({os.fspath(X)!r:.80}, label=...)), because X is a path"
         return f"{call}. Read {os.fspath(X)!r:.80} first, for example with pandas.read_csv"
     if type(X).__module__.startswith("pyarrow.parquet"):
         return f"{method}(onnxtrain.rows.from_parquet(path, label=...)), because X is a {type(X).__name__}"

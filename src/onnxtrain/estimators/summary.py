@@ -81,7 +81,9 @@ class Summary(HasNoItems):
     n_parameters: int
     n_trained: int
 
-    _remedies = MappingProxyType(dict.fromkeys(("to_frame", "to_pandas"), "Use pandas.DataFrame(summary.layers)."))
+    _remedies = MappingProxyType(
+        dict.fromkeys(("to_frame", "to_dataframe", "to_pandas", "as_frame"), "Use pandas.DataFrame(summary.layers).")
+    )
 
     @property
     def totals(self) -> str:

@@ -89,8 +89,11 @@ def penalty_loss_onnx(
     >>> [node.op_type for node in nodes]
     ['ReduceSumSquare', 'Mul']
     """
-    if not isinstance(name, str):
-        raise ArgumentTypeError(f"name must be the name of the weight, a string, got {type(name).__name__}.")
+    if not isinstance(name, str) or not name:
+        found = repr(name) if isinstance(name, str) else type(name).__name__
+        raise ArgumentTypeError(f"name must be the name of the weight, a string, got {found}.")
+    if isinstance(existing_names, str) or not isinstance(existing_names, Iterable | None):
+        raise ArgumentTypeError(f"existing_names must be a list or a set of names, got {existing_names!r:.80}.")
     factors = _check_factors(name, {"l1": 0 if l1 is None else l1, "l2": 0 if l2 is None else l2})
     if factors == (0, 0):
         raise LossError(f"The penalty on {name!r} needs a positive l1 or l2.")
@@ -113,6 +116,8 @@ def penalty_loss_onnx(
 def _floating_point(name: str, dtype: DTypeLike) -> ir.DataType:
     """Return the type of a weight; raise a LossError if it is not floating-point."""
     try:
+        if dtype is None:  # numpy takes it as float64
+            raise TypeError("no dtype")
         element = ir.DataType(dtype) if isinstance(dtype, int) else ir.DataType.from_numpy(np.dtype(dtype))
     except (TypeError, ValueError) as e:
         raise LossError(

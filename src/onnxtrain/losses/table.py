@@ -481,6 +481,11 @@ def _check_names(name: str, function: Callable[..., Any], params: Mapping[str, A
     given = [p.name for p in found if p.kind is p.POSITIONAL_OR_KEYWORD][3:]
     known = [*(p.name for p in found if p.kind is p.KEYWORD_ONLY), *given]
     for param in params:
+        if not isinstance(param, str):
+            raise LossError(
+                f"The parameters of the loss {name!r} have names, got {param!r:.80}. "
+                f"{'For example: ' + repr({known[0]: params[param]}) if known else 'It has none'}."
+            )
         if param not in known:
             renamed = _PARAMETERS_OF_OTHERS.get(param.replace("_", "")) in known
             raise LossError(

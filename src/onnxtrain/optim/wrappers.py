@@ -68,6 +68,11 @@ class Proximal(Optimizer):
     def __post_init__(self) -> None:
         if not isinstance(self.optimizer, Optimizer):
             raise OptimizerError(f"Proximal expects an optimizer, as in Proximal(SGD()), got {self.optimizer!r:.80}.")
+        if isinstance(self.optimizer, Proximal):
+            raise OptimizerError(
+                f"The optimizer is already Proximal, got {self.optimizer!r:.80}. Use one of solver=Proximal(...) and "
+                "l1_method='proximal', which mean the same."
+            )
         if type(self.optimizer).pull is Optimizer.pull:
             raise OptimizerError(
                 f"{type(self.optimizer).__name__} has no proximal step. Give it the methods pull and metric of "

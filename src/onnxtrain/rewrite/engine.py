@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 import numpy as np
 import onnx
@@ -59,7 +59,9 @@ def rewritten(model: ir.Model) -> ir.Model:
         if y.producer() is not None:
             y.shape = None  # inference may find more than the declared shape
     build, table = graph.builder(model), Rewritings(WITHOUT_EFFECT, {name: [rule] for name, rule in REWRITES.items()})
+    given = set(model.graph.initializers)
     graph.rewrite_nodes(build.op, model.graph, table, infer=build.infer)
+    _keep_scalars(model, given)
     graph.set_outputs(model, [(name, y) for (name, _), y in zip(declared, model.graph.outputs, strict=True)])
     for y, (_, shape) in zip(model.graph.outputs, declared, strict=True):
         y.shape = shape if y.shape is None else y.shape
@@ -67,6 +69,15 @@ def rewritten(model: ir.Model) -> ir.Model:
         model = graph.infer_anew(model)
     passes.RemoveUnusedOpsetsPass()(model)
     return model
+
+
+def _keep_scalars(model: ir.Model, given: Container[str]) -> None:
+    """Turn, in place, the scalars of the formulas that the rewriting added into Constant nodes: they are no weights."""
+    for name, value in list(model.graph.initializers.items()):
+        if name not in given and value.shape is not None and not value.shape.dims and is_float(value):
+            del model.graph.initializers[name]
+            node = ir.node("Constant", [], {"value": value.const_value}, outputs=[value])
+            model.graph.insert_before(model.graph[0], node)
 
 
 def _is_typed(node: ir.Node) -> bool:

@@ -152,6 +152,11 @@ class Parts(NamesItsParameters, NoArray):
                     f"{name} must be a positive number of {unit}, such as {type(self).__dict__[name]}, got "
                     f"{value!r:.80}.{unquoted(value)}"
                 )
+        if isinstance(self.classes, str) or not (self.classes is None or hasattr(self.classes, "__len__")):
+            raise ParameterError(
+                f"classes must list all labels of y, got {self.classes!r:.80}. Pass classes=numpy.unique(y), or leave "
+                "it out: the first pass then finds them."
+            )
         if not len(self):
             raise DataError("There are no parts: the source has length 0.")
 

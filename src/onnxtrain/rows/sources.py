@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -154,6 +154,11 @@ class FileRows(NoArray):
                 f"{type(found).__name__}. Return the rows of the file at once. If a file is too large for that, make "
                 "several parts of it: from_files([(file, k) for k in range(n_parts)], read)."
             )
+        if isinstance(found, Mapping) and {"X", "y"} <= set(found):
+            raise DataError(
+                f"read({self.files[i]!r:.80}) must return (X, y) or (X, y, sample_weight), got a "
+                f"{type(found).__name__} with {', '.join(map(str, found))}. Return found['X'], found['y']."
+            )
         return found if isinstance(found, tuple) else (found,)
 
 
@@ -216,8 +221,12 @@ def from_files(
             f"{pattern}"
         )
     files = tuple(files)
-    if n_rows is not None and len(n_rows) != len(files):
-        raise DataError(f"n_rows has {len(n_rows)} entries, but there are {len(files)} files.")
+    if n_rows is not None and (np.ndim(n_rows) != 1 or len(n_rows) != len(files)):
+        found = f"has {len(n_rows)} entries" if np.ndim(n_rows) == 1 else f"is {n_rows!r:.80}"
+        raise DataError(
+            f"n_rows {found}, but there are {len(files)} files. Pass one number of rows for each file, or leave n_rows "
+            "out: each file is then read once to count them."
+        )
     return FileRows(files, read, {} if n_rows is None else dict(enumerate(map(int, n_rows))))
 
 
