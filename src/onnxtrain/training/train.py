@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
@@ -212,7 +213,8 @@ _SMALLEST_RATE = 1e-6
 #: weights of each epoch are kept in a file.
 LARGE = 2**26
 
-#: The same for batches in pieces, whose update is a separate graph in any case: only the end of an epoch is slower.
+#: The same for batches in pieces, whose update is a separate graph in any case, so that only the end of an epoch is
+#: slower, and for sparse rows, for which memory is to be proportional to the matrix.
 LARGE_IN_PIECES = 2**21
 
 #: The number of steps whose per-step scalars are computed and written at once.
@@ -284,7 +286,8 @@ def graphs_of(
         capabilities=capabilities,
         **of_both,
     )
-    least = LARGE if settings.accumulate == 1 else LARGE_IN_PIECES
+    is_sparse = data.dense_at_once < sys.maxsize
+    least = LARGE_IN_PIECES if is_sparse or settings.accumulate > 1 else LARGE
     large = not capabilities.records_runs and _bytes_moved(weights) >= least
     if large and not optimizer.slots and settings.accumulate == 1:
         large = _bytes_moved(weights, build()) >= LARGE
