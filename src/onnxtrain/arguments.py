@@ -314,7 +314,7 @@ def lists_its_arguments(function: Callable[P, R]) -> Callable[P, R]:
 
 
 def seeded(make: Callable[[Any], T], random_state: Any) -> T:
-    """Return a generator of random numbers; raise a ParameterError if `random_state` is not a seed."""
+    """Return a random number generator; raise a ParameterError if `random_state` is not a seed."""
     try:
         return make(random_state)
     except (TypeError, ValueError) as e:

@@ -399,6 +399,20 @@ def test_rows_of_parts_that_are_mixed_have_one_length(open_parts):
         model.fit(Parts(source, open_parts=open_parts))
 
 
+@pytest.mark.parametrize("as_rows", [np.asarray, list, tuple])
+def test_rows_of_different_lengths_in_parts(as_rows):
+    ids = np.empty(60, object)
+    ids[:] = [as_rows([i % 4] * (1 + i % 6)) for i in range(60)]
+    kinds = np.arange(60) % 3
+    source = from_files(range(3), lambda k: (Inputs(ids=ids[20 * k : 20 * k + 20]), kinds[20 * k : 20 * k + 20]))
+    model = OrtGradientClassifier(onnx.parser.parse_model(TEXT), pad={"ids": 0}, max_iter=2, random_state=0)
+    expected = clone(model).fit({"ids": ids}, kinds).weights_["E"]
+    np.testing.assert_allclose(model.fit(source).weights_["E"], expected, rtol=1e-4)
+    with pytest.raises(DataError, match=r"rows of different lengths. Pass them as a list, list\(X\), and the number"):
+        clone(model).fit(ids, kinds)
+    np.testing.assert_array_equal(clone(model).fit(list(ids), kinds).weights_["E"], expected)
+
+
 @pytest.mark.parametrize(
     "call",
     [

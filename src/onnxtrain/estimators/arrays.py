@@ -316,8 +316,13 @@ def _numbers(values: np.ndarray, dtype: np.dtype, name: str) -> np.ndarray:
         as_floats = dtype.kind == "f" or all(isinstance(value, Number) for value in values.ravel())
         return array if array.dtype.kind in "fiub" else values.astype(np.float64 if as_floats else np.int64)
     except (TypeError, ValueError) as e:
-        if (first := next(iter(values.ravel()), None)) and isinstance(first, bytes):
+        if isinstance(first := next(iter(values.ravel()), None), bytes) and first:
             raise DataError(of_bytes(first, name)) from e
+        if isinstance(first, (list, tuple, np.ndarray)):
+            raise DataError(
+                f"{name} is an array of objects, which are rows of different lengths. Pass them as a list, "
+                f"list({name}), and the number that fills the shorter ones, pad={{name of the input: number}}."
+            ) from e
         texts = [str(v) for v in values.ravel()[:1] if isinstance(v, (str, os.PathLike))]
         if texts and (remedy := for_file(texts[0])):
             raise DataError(f"{name} contains names of files, such as {texts[0]!r:.80}.{remedy}") from e

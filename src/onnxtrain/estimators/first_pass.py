@@ -224,7 +224,7 @@ def check_form(i: int, form: tuple[Any, ...], first: int, form_of_first: tuple[A
 def _check_kinds_of_values(
     i: int, kinds: Mapping[str, str | None], first: int, kinds_of_first: Mapping[str, str | None]
 ) -> None:
-    """Raise if values of a part are strings, dates or complex, but those of the first part numbers, or the reverse."""
+    """Raise if a column has another kind of values than in the first part, such as strings instead of numbers."""
     for name, kind in kinds.items():
         wanted = kinds_of_first.get(name)
         if kind is not None and wanted is not None and kind != wanted:
@@ -251,6 +251,8 @@ def _kind(values: Any) -> str | None:
     if scipy.sparse.issparse(values) or not n_rows_of(values):
         return None
     array = _values(values)
+    if array.dtype.kind == "O" and any(isinstance(v, (list, tuple, np.ndarray)) for v in array.flat):
+        return None  # rows of different lengths
     if array.dtype.kind in "fO" and all(v is None or v != v for v in array.flat):
         return None  # a column without values
     if array.dtype.kind in "OUS":
