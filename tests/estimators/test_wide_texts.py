@@ -64,8 +64,8 @@ def test_memory_beside_a_small_matrix_is_small():
     _, inputs = tuned._trained._predictor()
     assert inputs["coef"] is tuned.weights_["coef"]  # a session would hold the column sixteen times
     rows = tuned._trained.data(X, np.zeros((300, 1), np.int64))
-    assert rows.dense_at_once * 4 * 70_000 <= 2**22
-    assert rows.rows_at_once == rows.dense_at_once  # 16 rows of 4 bytes and 70,000 columns, as predict takes, are more
+    assert rows.sparse_at_once * 4 * 70_000 <= 2**22
+    assert rows.rows_at_once == rows.sparse_at_once  # 16 rows of 4 bytes and 70,000 columns, as predict takes, are more
 
 
 def test_the_last_rows_are_not_dense_twice():
@@ -106,7 +106,7 @@ def test_pieces_of_a_batch_make_the_same_steps(params, weighted, monkeypatch):
     whole = model.fit(X, y, weight)
     expected, losses, predictions = whole.weights_["coef"], whole.loss_curve_, whole.predict_proba(X)
     monkeypatch.setattr(data, "_DENSE_BYTES", 8 * X.shape[1] * 25)  # 25 rows: three pieces of 20
-    assert data.dense_at_once({"X": X}, {"X": np.dtype(float)}) == 25
+    assert data.sparse_at_once({"X": X}, {"X": np.dtype(float)}) == 25
     again = model.fit(X, y, weight)
     np.testing.assert_allclose(again.weights_["coef"], expected, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(again.loss_curve_, losses, rtol=1e-9)

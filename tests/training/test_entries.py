@@ -127,7 +127,7 @@ def test_as_many_rows_at_once_as_fit_with_their_products():
     objective, _ = objective_of("Y = MatMul(X, W)")
     data = reading_entries(objective, data_of(X)).data
     # a column, a row and a value of 8 bytes, and twice two columns
-    assert data.dense_at_once == int(2**22 // int(n_entries * (24 + 2 * 8 * 2)))
+    assert data.sparse_at_once == int(2**22 // int(n_entries * (24 + 2 * 8 * 2)))
 
 
 WEIGHT = np.where(np.arange(X.shape[0]) % 5 == 0, 0, 1.0 + np.arange(X.shape[0]) % 3)

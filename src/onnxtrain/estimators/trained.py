@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
@@ -31,7 +30,7 @@ from onnxtrain.losses.outputs import Layout
 from onnxtrain.registry import did_you_mean
 from onnxtrain.runtime.device import Device, find_device
 from onnxtrain.runtime.session import UNKNOWN_CATEGORY, KeptSession, Place, is_worth_a_thread, run_session
-from onnxtrain.training.data import GROUP, TrainingData, dense, most_rows, rows_at_once
+from onnxtrain.training.data import GROUP, NOTHING, TrainingData, dense, most_rows, rows_at_once
 from onnxtrain.training.data import take as take_rows
 from onnxtrain.training.entries import model_of_entries, reading_entries
 from onnxtrain.training.evaluate import (
@@ -534,7 +533,7 @@ def run_pieces(
     known: Mapping[str, np.ndarray] | None = None,
     *,
     large: bool = False,
-    stored: Mapping[str, int] = MappingProxyType({}),
+    stored: Mapping[str, int] = NOTHING,
 ) -> Iterator[list[np.ndarray]]:
     """Yield outputs of a session for rows, in pieces of bounded size.
 

@@ -36,8 +36,8 @@ GROUP = 16
 #: The largest number of bytes of the scores of rows that are evaluated together.
 _RESULTS = 2**26
 
-#: The bytes of sparse rows that are made dense together, and the least for a small matrix: up to half of its size,
-#: because a step has its rows and the next ones, and memory is proportional to the matrix. Larger pieces are faster.
+#: The bytes of sparse rows that a step takes at once, and the least for a small matrix: up to half of its size, because
+#: a step has its rows and the next ones, and memory is proportional to the matrix. Larger pieces are faster.
 _DENSE_BYTES, _FEWEST_DENSE_BYTES = 2**24, 2**22
 
 #: The bytes of rows that fit in the cache of a core together with the activations of a network.
@@ -46,6 +46,9 @@ _CACHED_BYTES = 2**21
 #: The endings of the names of the inputs that take the stored entries of sparse rows: the column, the row and the value
 #: of each, and a zero for each row.
 COLUMNS, ROWS, VALUES, ZEROS = ".columns", ".rows", ".values", ".zeros"
+
+#: No inputs of which a step reads the stored entries.
+NOTHING: Mapping[str, int] = MappingProxyType({})
 
 #: The number of rows at each end that enter a fingerprint.
 _COMPARED = 100
@@ -131,8 +134,8 @@ class EpochRows(HasFingerprint, Protocol):
         """The number of rows to evaluate together, outside training."""
 
     @property
-    def dense_at_once(self) -> int:
-        """The number of rows that may be made dense together; unlimited if none is sparse."""
+    def sparse_at_once(self) -> int:
+        """The number of sparse rows that a step may take at once; unlimited if none is sparse."""
 
     @property
     def bytes_of_scores(self) -> int:
@@ -294,7 +297,7 @@ class TrainingData:
     def rows_at_once(self) -> int:
         """The number of rows to evaluate together, outside training."""
         n = rows_at_once(self.features, self.dtypes, self.stored)
-        return min(n, most_rows(self.bytes_of_scores), self.dense_at_once)
+        return min(n, most_rows(self.bytes_of_scores), self.sparse_at_once)
 
     @property
     def bytes_of_scores(self) -> int:
@@ -302,10 +305,10 @@ class TrainingData:
         return 4 * self.n_scores * math.prod(self.label.shape[1:])
 
     @property
-    def dense_at_once(self) -> int:
+    def sparse_at_once(self) -> int:
         """The number of sparse rows that a step may take at once; unlimited if none is sparse."""
         n_bytes = sum(x.data.nbytes + x.indices.nbytes for x in self.features.values() if scipy.sparse.issparse(x))
-        return dense_at_once(self.features, self.dtypes, max(n_bytes // 2, _FEWEST_DENSE_BYTES), self.stored)
+        return sparse_at_once(self.features, self.dtypes, max(n_bytes // 2, _FEWEST_DENSE_BYTES), self.stored)
 
     def _cut(self, size: int) -> Iterator[Piece]:
         return map(self.piece, self.batches(size))
@@ -331,7 +334,7 @@ class TrainingData:
 
 
 def rows_at_once(
-    features: Mapping[str, Any], dtypes: Mapping[str, np.dtype], stored: Mapping[str, int] = MappingProxyType({})
+    features: Mapping[str, Any], dtypes: Mapping[str, np.dtype], stored: Mapping[str, int] = NOTHING
 ) -> int:
     """Return the number of rows to evaluate together, outside training.
 
@@ -340,14 +343,14 @@ def rows_at_once(
     """
     row = bytes_of_a_row(features, dtypes, stored)
     n = min(_MOST_AT_ONCE, max(_FEWEST_AT_ONCE, _CACHED_BYTES // row))
-    return max(min(n, dense_at_once(features, dtypes, stored=stored)) // GROUP, 1) * GROUP
+    return max(min(n, sparse_at_once(features, dtypes, stored=stored)) // GROUP, 1) * GROUP
 
 
-def dense_at_once(
+def sparse_at_once(
     features: Mapping[str, Any],
     dtypes: Mapping[str, np.dtype],
     n_bytes: float = math.inf,
-    stored: Mapping[str, int] = MappingProxyType({}),
+    stored: Mapping[str, int] = NOTHING,
 ) -> int:
     """Return the number of sparse rows that a step may take at once, in `n_bytes`; unlimited if none is sparse."""
     if not any(map(scipy.sparse.issparse, features.values())):
@@ -356,7 +359,7 @@ def dense_at_once(
 
 
 def bytes_of_a_row(
-    features: Mapping[str, Any], dtypes: Mapping[str, np.dtype], stored: Mapping[str, int] = MappingProxyType({})
+    features: Mapping[str, Any], dtypes: Mapping[str, np.dtype], stored: Mapping[str, int] = NOTHING
 ) -> int:
     """Return the bytes of a row in a step, at least 1: of a dense row, or of its stored entries and their products."""
     found = 0.0

@@ -19,7 +19,7 @@ import scipy.sparse
 
 from onnxtrain import graph
 from onnxtrain.cache import cached
-from onnxtrain.training.data import COLUMNS, ROWS, VALUES, ZEROS, TrainingData
+from onnxtrain.training.data import COLUMNS, NOTHING, ROWS, VALUES, ZEROS, TrainingData
 from onnxtrain.training.objective import Objective, OpenGraph
 from onnxtrain.training.parts import PartedData
 
@@ -52,37 +52,39 @@ def reading_entries(
     """Return an objective that reads the stored entries of sparse rows where this is faster, and the rows for it."""
     features = (data.like if isinstance(data, PartedData) else data).features
     names = tuple(name for name, x in features.items() if scipy.sparse.issparse(x) and _has_few_entries(x))
-    model, widths = _of_entries(objective.model, names) if names else (objective.model, ())
-    if not widths:
+    model, stored = _of_entries(objective.model, names)
+    if not stored:
         return EntriesRead(objective, data, validation)
-    stored = dict(widths)
     validation = None if validation is None else validation.storing(stored)
     return EntriesRead(replace(objective, model=model), data.storing(stored), validation)
 
 
-def model_of_entries(onx: bytes, features: Mapping[str, Any]) -> tuple[bytes, dict[str, int]]:
+def model_of_entries(onx: bytes, features: Mapping[str, Any]) -> tuple[bytes, Mapping[str, int]]:
     """Return a model that reads the stored entries of its wide sparse inputs, and the width of the products of each.
 
     The model is the given one if it has no such inputs.
     """
     names = tuple(name for name, x in features.items() if scipy.sparse.issparse(x) and x.shape[1] >= _WIDE)
-    model, widths = _of_entries(onx, names) if names else (onx, ())
-    return model, dict(widths)
+    return _of_entries(onx, names)
 
 
 def _has_few_entries(x: scipy.sparse.csr_matrix) -> bool:
     return x.nnz <= _SPARSE * math.prod(x.shape)
 
 
-@cached
-def _of_entries(onx: bytes, names: tuple[str, ...]) -> tuple[bytes, tuple[tuple[str, int], ...]]:
-    """Return a model that reads the stored entries of some inputs, and each of these with the width of its products.
+def _of_entries(onx: bytes, names: tuple[str, ...]) -> tuple[bytes, Mapping[str, int]]:
+    """Return a model that reads the stored entries of some inputs, and the width of the products of each.
 
     An input stays dense if anything but a product by a matrix reads it.
     """
+    return _rewritten(onx, names) if names else (onx, NOTHING)
+
+
+@cached
+def _rewritten(onx: bytes, names: tuple[str, ...]) -> tuple[bytes, Mapping[str, int]]:
     model = graph.reload(onx)
     known = graph.names_in(model.graph)
-    g, widths = OpenGraph(model, ir.DataType.FLOAT), {}
+    g, widths = OpenGraph(model, ir.DataType.FLOAT), dict[str, int]()
     for rows in [v for v in model.graph.inputs if v.name in names]:
         name, uses = str(rows.name), list(rows.uses())
         own = {name + ending for ending in (COLUMNS, ROWS, VALUES, ZEROS)}
@@ -92,9 +94,9 @@ def _of_entries(onx: bytes, names: tuple[str, ...]) -> tuple[bytes, tuple[tuple[
             _multiply_entries(g, rows, products)
             model.graph.inputs.remove(rows)
     if not widths:
-        return onx, ()
+        return onx, NOTHING
     graph.put_in_order(model)
-    return graph.save(model).SerializeToString(deterministic=True), tuple(widths.items())
+    return graph.save(model).SerializeToString(deterministic=True), widths
 
 
 def _is_product(model: ir.Model, node: ir.Node) -> bool:

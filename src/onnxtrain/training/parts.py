@@ -17,7 +17,7 @@ import numpy as np
 from onnxtrain.errors import DataError
 from onnxtrain.rows.parts import read_ahead
 from onnxtrain.runtime.device import Device
-from onnxtrain.training.data import Batch, Piece, TrainingData, batches, dense_at_once
+from onnxtrain.training.data import Batch, Piece, TrainingData, batches, sparse_at_once
 from onnxtrain.training.mixing import (
     Strata,
     balanced_order,
@@ -142,9 +142,9 @@ class PartedData:
         return self.like.rows_at_once
 
     @property
-    def dense_at_once(self) -> int:
+    def sparse_at_once(self) -> int:
         """The number of sparse rows that a step may take at once; unlimited if none is sparse."""
-        return dense_at_once(self.like.features, self.like.dtypes, stored=self.like.stored)
+        return sparse_at_once(self.like.features, self.like.dtypes, stored=self.like.stored)
 
     @property
     def bytes_of_scores(self) -> int:

@@ -222,11 +222,11 @@ _AHEAD = 256
 
 
 def in_pieces(settings: Settings, data: EpochRows) -> Settings:
-    """Return settings that divide batches into pieces if the sparse rows of a batch would fill the memory when dense.
+    """Return settings that divide batches into pieces if the sparse rows of a batch would fill the memory.
 
     The steps are the same: the gradients of the pieces of a batch are summed.
     """
-    size, most = settings.rows_of_a_batch(data.n_rows), data.dense_at_once
+    size, most = settings.rows_of_a_batch(data.n_rows), data.sparse_at_once
     if size <= most:
         return settings
     n_pieces = next(k for k in range(-(-size // most), size + 1) if size % k == 0)
@@ -286,7 +286,7 @@ def graphs_of(
         capabilities=capabilities,
         **of_both,
     )
-    is_sparse = data.dense_at_once < sys.maxsize
+    is_sparse = data.sparse_at_once < sys.maxsize
     least = LARGE_IN_PIECES if is_sparse or settings.accumulate > 1 else LARGE
     large = not capabilities.records_runs and _bytes_moved(weights) >= least
     if large and not optimizer.slots and settings.accumulate == 1:
