@@ -14,7 +14,7 @@ from sklearn.neural_network import MLPClassifier
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, rows
 from onnxtrain.runtime.device import find_device
 from onnxtrain.runtime.session import Place
-from onnxtrain.training.data import TrainingData
+from onnxtrain.training.data import TrainingData, bytes_of_a_row, rows_at_once
 from onnxtrain.training.entries import reading_entries
 from onnxtrain.training.evaluate import loss_and_gradient
 from onnxtrain.training.objective import Objective, weights_as_inputs
@@ -128,6 +128,14 @@ def test_as_many_rows_at_once_as_fit_with_their_products():
     data = reading_entries(objective, data_of(X)).data
     # a column, a row and a value of 8 bytes, and twice two columns
     assert data.sparse_at_once == int(2**22 // int(n_entries * (24 + 2 * 8 * 2)))
+
+
+def test_pieces_of_stored_entries_are_small_outside_training_too():
+    x = scipy.sparse.random(20_000, N_COLUMNS, 0.02, random_state=0, format="csr", dtype=np.float32)
+    features, dtypes, stored = {"X": x}, {"X": np.dtype(np.float32)}, {"X": 200}
+    n = rows_at_once(features, dtypes, stored)
+    assert n * bytes_of_a_row(features, dtypes, stored) <= 2**22
+    assert n < rows_at_once(features, dtypes)  # dense
 
 
 WEIGHT = np.where(np.arange(X.shape[0]) % 5 == 0, 0, 1.0 + np.arange(X.shape[0]) % 3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -103,12 +103,15 @@ class Learned:
 _SCALARS = frozenset({bool, int, float, str, type(None), np.float64, np.int64})
 
 
-def parts(holder: Any) -> list[tuple[Any, Any]]:
-    """Return the members of an estimator, list, dictionary or object array, each with its key."""
+def parts(holder: Any) -> Iterable[tuple[Any, Any]]:
+    """Return the members of an estimator, list, dictionary or object array, each with its key.
+
+    A vocabulary has hundreds of thousands of members, so they are not copied.
+    """
     if isinstance(holder, dict):
-        return list(holder.items())
+        return holder.items()
     if isinstance(holder, (list, tuple)) or (isinstance(holder, np.ndarray) and holder.dtype == object):
-        return list(enumerate(holder))
+        return enumerate(holder)
     if isinstance(holder, BaseEstimator) or type(holder).__name__ == "_CalibratedClassifier":
         return list(vars(holder).items())
     return []
@@ -218,8 +221,7 @@ def paths(estimator: Any, path: str = "") -> Iterator[tuple[str, BaseEstimator]]
     if thawed(estimator) is not estimator:
         held = {"estimator": thawed(estimator)}
     for name, value in held.items():
-        members = {name: value} if is_estimator(value) else dict(parts(value))
-        for key, member in members.items():
+        for key, member in [(name, value)] if is_estimator(value) else parts(value):
             found = member if is_estimator(member) else getattr(member, "estimator", None)  # of a calibrated classifier
             if is_estimator(found):
                 yield from paths(found, f"{path}.{name}" if found is value else f"{path}.{name.strip('_')}.{key}")

@@ -30,7 +30,8 @@ class Proximal(Optimizer):
     At a fixed point m is the gradient g, and the condition is :math:`-g \in \lambda\, \partial |w|` for any h: the
     minimum of the penalized objective. A threshold of :math:`\eta \lambda` for all entries would converge to another
     point. Momentum accumulates gradients, so it accumulates :math:`\lambda` as well. Here, the momentum of RMSprop
-    accumulates gradients, as in Adam, not quotients.
+    accumulates gradients, as in Adam, not quotients. ``clip_norm`` multiplies :math:`\lambda` by the same factor as the
+    gradients.
 
     If h is a root mean square, it is computed from the whole gradient, :math:`g + \lambda \operatorname{sign}(w)`, as
     without the proximal step. With only g, a converged weight, :math:`g \approx 0`, would have a divisor close to zero,

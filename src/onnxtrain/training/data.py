@@ -343,7 +343,8 @@ def rows_at_once(
     """
     row = bytes_of_a_row(features, dtypes, stored)
     n = min(_MOST_AT_ONCE, max(_FEWEST_AT_ONCE, _CACHED_BYTES // row))
-    return max(min(n, sparse_at_once(features, dtypes, stored=stored)) // GROUP, 1) * GROUP
+    n_bytes = _FEWEST_DENSE_BYTES if stored else _DENSE_BYTES  # stored entries are evaluated as fast in small pieces
+    return max(min(n, sparse_at_once(features, dtypes, n_bytes, stored)) // GROUP, 1) * GROUP
 
 
 def sparse_at_once(
