@@ -105,6 +105,8 @@ NUMBERED = {"A": "/l_1/MatMul", "B": "/l_1_1/MatMul", "C": "/l_2/MatMul", "Z": "
 
 CALLS = """A = LayerNormalization(X, "a.weight", "a.bias") B = Tanh(A) C = LayerNormalization(B, "a.weight", "a.bias")
     D = Tanh(C) E = LayerNormalization(D, "a.weight", "a.bias") F = MatMul(E, W) Y = Add(F, "h.bias")"""
+STEPPED = AFFINE.replace("{}", '"{}"').format(*2 * ("r.cell.w", "r.cell.b"))
+STEPS_OF_CELL = {"A": "/r/Mul", "B": "/r/Add", "C": "/r/Tanh", "D": "/r/Mul_1", "E": "/r/Add_1", "Y": "/f/MatMul"}
 LINEAR = 'P = Gemm(X, "f.weight", "f.bias") p = Tanh(P) Y = Gemm(p, "f.weight", "f.bias")'
 SCALED = "A = Mul(X, view) B = Add(A, view_1) C = Tanh(B) D = Mul(C, view) E = Add(D, view_1) Y = MatMul(E, W)"
 NORM = "layer_norm.default](args = (%X, [3], %p_{0}_weight, %p_{0}_bias, 1e-05))".format
@@ -147,6 +149,10 @@ LAYERED = "rnn_tanh.input](args = (%X, [" + ", ".join(f"%p_n_{part}_l{i}" for i 
 
 #: The merged network, and the one whose weights are apart.
 CASES = {
+    "an intercept of a cell, which the code of a recurrent network steps": (
+        network(STEPPED, modules=STEPS_OF_CELL, **{"r.cell.w": V[0], "r.cell.b": ZEROS, "W": W}),
+        network(STEPPED, **{"r.cell.w": V[0], "r.cell.b": ZEROS + 1e-30, "W": W}),
+    ),
     "dynamo: norms that begin equal, one used twice": (
         of_dynamo(
             CALLS,

@@ -224,10 +224,11 @@ def _separate_uses(model: ir.Model, value: ir.Value, names: set[str], calls: Map
         return
     uses.sort(key=lambda use: use[0].op_type == "BatchNormalization" and use[1] > 2)  # parameters come first
     layers: dict[Any, ir.Value] = {}
+    inside = _is_read_around(str(value.name), [node for node, _ in uses], calls)
     for node, i in uses:
         slot = 0 if node.op_type == "Add" else i
         scope, slash, _ = str(node.name).rpartition("/")
-        if slash and _is_in_scope(str(value.name), scope):
+        if inside or (slash and _is_in_scope(str(value.name), scope)):
             keys: list[Any] = [slot]
         else:
             keys = [*_matrices_beside(node, i)] or [(_first_call_of(value, node, calls) or node, slot)]
@@ -263,6 +264,14 @@ def _is_in_scope(parameter: str, scope: str) -> bool:
     names = filter(None, holder_of(parameter).split("."))
     pattern = r"\.".join(rf"{re.escape(name)}(_\d+)?" for name in names)
     return not is_computed(parameter) and re.fullmatch(pattern, _path_of(scope)) is not None
+
+
+def _is_read_around(parameter: str, nodes: Sequence[ir.Node], calls: Mapping[str, str]) -> bool:
+    """Whether all nodes are code of one module around the parameter's: a recurrent network that steps its cell."""
+    names = [str(node.name).rpartition("/") for node in nodes]
+    modules = {calls.get(scope) if slash else None for scope, slash, _ in names}
+    around = _path_of(modules.pop() or "")
+    return not modules and bool(around) and not is_computed(parameter) and holder_of(parameter).startswith(f"{around}.")
 
 
 def _first_call_of(value: ir.Value, node: ir.Node, calls: Mapping[str, str]) -> str | None:
