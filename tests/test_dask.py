@@ -221,7 +221,7 @@ def test_weights_of_labels_that_a_partition_lacks(client):
 
 
 @pytest.mark.filterwarnings("ignore:The validation set")
-def test_classes_of_validation_rows_are_balanced_over_these(client):
+def test_classes_of_validation_rows_are_weighted_as_in_training(client):
     parameters = COMMON | dict(class_weight="balanced", max_iter=4)
     order = np.argsort(CLASSES, kind="stable")[:50]  # another share of each class than in training
     here = onnxtrain.OrtGradientClassifier(CLASSIFIER, **parameters)

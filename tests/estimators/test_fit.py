@@ -141,6 +141,20 @@ def test_class_weight_is_sample_weight(class_weight):
     assert same(by_class.weights_, by_row.weights_)
 
 
+@pytest.mark.parametrize("targets", [lambda y: y, lambda y: np.stack([y > 0, y == 1], axis=1).astype(int)])
+def test_a_validation_loss_is_weighted_by_the_balanced_classes_of_the_training(targets):
+    X, classes = load_wine(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    y, rest = targets(classes), np.argsort(classes)[:100]  # other shares of the classes, and one class is missing
+    weight = 1.0 + np.arange(len(rest)) % 3
+    model = OrtGradientClassifier(class_weight="balanced", dtype="float64", max_iter=3, random_state=0)
+    with pytest.warns(UserWarning, match="The validation set"):
+        model.fit(X, y, X_val=X[rest], y_val=y[rest], sample_weight_val=weight)
+    total = weight * compute_sample_weight("balanced", y)[rest]
+    expected = np.average(model.losses(X[rest], y[rest]), weights=total)
+    assert model.best_loss_ == pytest.approx(expected, rel=1e-12)
+
+
 #: How y is given: a class, several labels or a class for each of two positions of a row.
 ZERO_WEIGHT = {
     "classes": (None, lambda y: y),

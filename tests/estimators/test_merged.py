@@ -791,6 +791,15 @@ LACKING = {
         ),
         r"computed onnx::Einsum_5\. The file .*dynamo=True, optimize=False\), whose file says so",
     ),
+    "a matrix of own code that is repeated for all rows": (
+        network(
+            "zero = Constant<value_ints = [0]>() two = Constant<value_ints = [2, 3, 3]>() A = MatMul(X, W) "
+            'B = Tanh(A) C = Expand("onnx::Expand_5", two) D = ReduceSum<keepdims = 0>(C, zero) Y = MatMul(B, D)',
+            modules={"C": "/Expand", "Y": "/MatMul"},
+            **{"W": W, "onnx::Expand_5": U[None]},
+        ),
+        r"computed onnx::Expand_5\. The file .*dynamo=True, optimize=False\), whose file says so",
+    ),
     "a product in a linear layer": (
         network(DENSE, modules=IN_DENSE, **{"onnx::MatMul_5": W, "onnx::MatMul_7": U, "f.bias": V[0], "g.bias": V[1]}),
         r"computed onnx::MatMul_7\. The file .*dynamo=True, optimize=False\), whose file says so",

@@ -198,7 +198,7 @@ def test_validation_parts_and_held_out_rows():
 
 @pytest.mark.parametrize("weighted", [False, True], ids=["", "weighted"])
 @pytest.mark.filterwarnings("ignore:The validation set")
-def test_classes_of_validation_parts_are_balanced_over_all_of_them(weighted):
+def test_classes_of_validation_parts_are_weighted_as_in_training(weighted):
     order = np.argsort(y[:500], kind="stable")[:350]  # another share of each class, and one of them in most parts
     given = tuple(array[order] for array in ((X, y, weight) if weighted else (X, y)))
     a, b = (OrtGradientClassifier(class_weight="balanced", max_iter=3, random_state=0) for _ in range(2))

@@ -127,12 +127,14 @@ def computed_matrices(onx: onnx.ModelProto) -> list[str]:
 
     Own code of a module multiplies by them or adds them, so that they may be 2 w or a transposed buffer. The linear
     layers of torch.nn take a transposed parameter: they are modules of one product, or add an intercept with a name,
-    and their parameter was computed in one step. Views for broadcasting have an axis of length 1. Vectors are parts of
-    parameters, except divisors, such as roots. A base of powers in any shape may be a buffer of decays.
+    and their parameter was computed in one step. Views for broadcasting have an axis of length 1, but a matrix that is
+    repeated for all rows may be a buffer. Vectors are parts of parameters, except divisors, such as roots. A base of
+    powers in any shape may be a buffer of decays.
     """
     found = _Graph(onx)
     divisors = {x for node in found.nodes if node.op_type == "Div" for x in node.input[1:]}
     bases = {x for node in found.nodes if node.op_type == "Pow" for x in node.input[:1]}
+    repeated = {x for node in found.nodes if node.op_type == "Expand" for x in node.input[:1]} - divisors
     scopes: defaultdict[str, set[str]] = defaultdict(set)
     for node in found.nodes:
         scopes[_scope_of(node)].add(node.op_type)
@@ -141,12 +143,12 @@ def computed_matrices(onx: onnx.ModelProto) -> list[str]:
         for i in onx.graph.initializer
         if is_computed(i.name)
         and (len(i.dims) > 1 or (i.dims and i.name in divisors))
-        and (max(i.dims) if i.name in bases else min(i.dims)) > 1
+        and (max(i.dims) if i.name in bases else sorted(i.dims)[-2] if i.name in repeated else min(i.dims)) > 1
     ]
     steps = _computed_in_steps(found)
     own: set[str] = set()
     for node in found.nodes:
-        if node.name.startswith("/") and node.op_type in ("Einsum", "MatMul", "Pow", *_ARITHMETIC):
+        if node.name.startswith("/") and node.op_type in ("Einsum", "Expand", "MatMul", "Pow", *_ARITHMETIC):
             linear = node.op_type == "MatMul" and _is_linear_layer(found, node, scopes[_scope_of(node)])
             own.update(steps.intersection(node.input) if linear else node.input)
     return [x for x in matrices if x in own]

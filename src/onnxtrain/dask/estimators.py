@@ -242,8 +242,6 @@ def _validation(
     if X is None or y is None:
         raise DataError("X_val and y_val must be passed together, but one of them is missing.")
     parts = _started(workers, given, "_val")
-    if getattr(local, "class_weight", None) == "balanced":
-        encoder = _encoder(local, Sample.of(workers, parts, classifies=True))
     try:
         return encoded(workers, parts, encoder, model)
     except DataError as e:

@@ -125,8 +125,8 @@ class OrtGradientClassifier(ClassifierMixin, InspectableEstimator, ExportableEst
         As :class:`OrtGradientRegressor`.
     class_weight : dict, list of dict, "balanced" or None
         Weights of the classes, multiplied with the sample weights. ``"balanced"``: ``n_samples / (n_classes * count of
-        the class)``, counted on rows of nonzero weight. For multilabel targets, one dictionary ``{0: a, 1: b}`` per
-        label; the weights of a row's labels are multiplied, see
+        the class)``, counted on the training rows of nonzero weight; the validation loss has the same weights. For
+        multilabel targets, one dictionary ``{0: a, 1: b}`` per label; the weights of a row's labels are multiplied, see
         :func:`~sklearn.utils.class_weight.compute_sample_weight`. With positions, each position has the weight of its
         class; ``"balanced"`` weights are computed on the rows of the first call and kept in later calls of
         ``partial_fit``, or of ``fit`` with `warm_start`, unless the parameter is set to a new value.

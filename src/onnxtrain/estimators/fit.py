@@ -50,6 +50,7 @@ from onnxtrain.estimators.reports import (
 )
 from onnxtrain.estimators.settings import settings_of
 from onnxtrain.estimators.start import start
+from onnxtrain.estimators.targets import ClassWeights
 from onnxtrain.estimators.trained import TrainedModel, set_learned, set_learned_so_far
 from onnxtrain.estimators.unsuitable_losses import (
     warn_of_means,
@@ -94,9 +95,9 @@ def fit(
         estimator._random_state = file.rng_at("start", check_random_state(estimator.random_state))
         path = vars(estimator).get("_begun_with", {}).get("estimator")
         with _naming_warm_start(known):
-            model, state, data = _started(estimator, rows, known, estimator.max_iter, settings=settings)
+            model, state, data, of_classes = _started(estimator, rows, known, estimator.max_iter, settings=settings)
         warn_of_changed_file(path, vars(estimator).get("_trained"), estimator.estimator, model)
-        validation = _validation_data(estimator, model, validation_rows)
+        validation = _validation_data(estimator, model, validation_rows, of_classes)
         if validation is not None and not is_part_of_more("sklearn.model_selection"):
             warn_of_other_rows(data, validation, classifies=estimator._classifies)
             warn_of_known_rows(rows, validation_rows, data, validation)
@@ -188,7 +189,7 @@ def fit_one_epoch(estimator: OrtGradientEstimator, rows: Part) -> None:
     with _unchanged_on_error(estimator):
         if known is None:
             estimator._random_state = check_random_state(estimator.random_state)
-        model, state, data = _started(estimator, rows, known, 1, "partial_fit")
+        model, state, data, _ = _started(estimator, rows, known, 1, "partial_fit")
         with model.source.remedy_in_errors():
             objective, data, _ = reading_entries(model.rest, data)
             graphs = graphs_of(objective, data, settings, state.weights)
@@ -208,8 +209,8 @@ def _started(
     method: str = "fit",
     *,
     settings: Settings | None = None,
-) -> tuple[TrainedModel, TrainingState, TrainingData | PartedData]:
-    """Return the model, its state before the first step, and the rows that it is trained on.
+) -> tuple[TrainedModel, TrainingState, TrainingData | PartedData, ClassWeights]:
+    """Return the model, its state before the first step, the rows that it is trained on, and balanced class weights.
 
     No reference to the user's rows, or to the sample of rows in parts, is kept during training. If `settings` are
     given, a batch of more rows than there are is warned of.
@@ -220,6 +221,7 @@ def _started(
     given_rows = found.surveyed(estimator)
     with given_rows.expecting_classes(estimator):
         checked, model, state = start(estimator, *given_rows.sample, known)
+    of_classes = given_rows.balanced_weights(estimator, model, checked)
     model, data = given_rows.data(estimator, model, checked, n_epochs)
     if settings is not None and not is_part_of_more():  # data lacks rows of weight 0 and those without a label
         warn_of_few_rows(settings, len(checked.y) if isinstance(found, GivenArrays) else data.n_rows)
@@ -241,7 +243,7 @@ def _started(
         warn_of_probabilities(model)
         if not (estimator.l1 or estimator.l2 or estimator.penalty):  # a penalty bounds the objective
             warn_of_no_minimum(model, estimator._targets.encode(checked.y[:_FEW], model))
-    return model, state, data
+    return model, state, data, of_classes
 
 
 def _continues(estimator: OrtGradientEstimator) -> bool:
@@ -253,8 +255,9 @@ def _continues(estimator: OrtGradientEstimator) -> bool:
 
 
 def _validation_data(
-    estimator: OrtGradientEstimator, model: TrainedModel, rows: Part
+    estimator: OrtGradientEstimator, model: TrainedModel, rows: Part, of_classes: ClassWeights
 ) -> TrainingData | PartedData | None:
+    """Return the checked validation set, whose loss is weighted as that of the training; None if there is none."""
     if all(values is None for values in rows):
         return None
     if isinstance(rows.X, Real):
@@ -280,7 +283,7 @@ def _validation_data(
         missing = "X_val" if rows.X is None else "y_val"
         raise DataError(f"X_val and y_val go together, but {missing} is missing: fit(X, y, X_val=..., y_val=...).")
     try:
-        return given(*rows, ending="_val").further(estimator, model)
+        return given(*rows, ending="_val").further(estimator, model, of_classes)
     except DataError as e:
         found = for_validation(for_call(str(e), "fit", rows.X, rows.y))
         raise DataError(f"Invalid validation set (X_val, y_val): {found}") from e

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -31,6 +30,7 @@ from onnxtrain.estimators.first_pass import (
 )
 from onnxtrain.estimators.frames import InputForm, Rows
 from onnxtrain.estimators.labelled import check_labelled
+from onnxtrain.estimators.labels import balanced
 from onnxtrain.estimators.leaks import warn_of_label_among_columns
 from onnxtrain.estimators.named_columns import in_order
 from onnxtrain.estimators.positions import counts
@@ -38,7 +38,7 @@ from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, Frame
 from onnxtrain.estimators.reports import is_part_of_more
 from onnxtrain.estimators.sample_weights import NO_WEIGHT, check_sample_weight
 from onnxtrain.estimators.settings import floats_of
-from onnxtrain.estimators.targets import is_positional
+from onnxtrain.estimators.targets import ClassWeights, is_positional
 from onnxtrain.estimators.trained import TrainedModel
 from onnxtrain.estimators.validation import check_known, check_map, check_no_durations, warn_of_other_order
 from onnxtrain.rows.lazy import in_memory, is_plain
@@ -177,9 +177,15 @@ class GivenArrays:
         with model.category_named(self.sample.X):
             return model.cut(_counted(data_of(estimator, model, rows)), n_epochs)
 
-    def further(self, estimator: OrtGradientEstimator, model: TrainedModel) -> TrainingData | PartedData:
-        """Return further rows, in the form for a model that was started on other rows."""
-        rows = check_rows(estimator, *self.sample, model)
+    def balanced_weights(self, estimator: OrtGradientEstimator, model: TrainedModel, rows: Rows) -> ClassWeights:
+        """Return the class weights of the checked rows if `class_weight` is ``"balanced"``, else None."""
+        return estimator._targets.balanced_weights(rows.y, rows.weight)
+
+    def further(
+        self, estimator: OrtGradientEstimator, model: TrainedModel, of_classes: ClassWeights
+    ) -> TrainingData | PartedData:
+        """Return further rows, in the form for a model that was started on other rows, with its class weights."""
+        rows = check_rows(estimator, *self.sample, model, of_classes)
         with model.category_named(self.sample.X):
             return model.behind_front(_counted(data_of(estimator, model, rows)))[1]
 
@@ -215,8 +221,10 @@ class GivenParts:
             warn_of_label_among_columns(X, y, label, estimator.estimator)
         return SurveyedParts(self.parts, found)
 
-    def further(self, estimator: OrtGradientEstimator, model: TrainedModel) -> TrainingData | PartedData:
-        """Return further rows, in the form for a model that was started on other rows."""
+    def further(
+        self, estimator: OrtGradientEstimator, model: TrainedModel, of_classes: ClassWeights
+    ) -> TrainingData | PartedData:
+        """Return further rows, in the form for a model that was started on other rows, with its class weights."""
         lengths = tuple(self.parts.n_rows(i) for i in range(len(self.parts)))
         i = with_rows(self.parts)[0]
         part = self.parts.read(i)
@@ -227,7 +235,7 @@ class GivenParts:
             First.of(i, part),
             lengths,
             weighted=part.sample_weight is not None,
-            counts=self._rows_of_classes(estimator),
+            of_classes=of_classes,
         )
         like = _few(reader.check(i, part))
         data = PartedData(reader, lengths, None, like, self.parts.open_parts, None)
@@ -236,18 +244,6 @@ class GivenParts:
         if not data.n_rows:
             raise DataError(NO_WEIGHT)
         return data
-
-    def _rows_of_classes(self, estimator: OrtGradientEstimator) -> dict[Any, int] | None:
-        """Return the number of rows of each class, for balanced weights: one more pass over the parts."""
-        if getattr(estimator, "class_weight", None) != "balanced":
-            return None
-        if estimator._targets.n_labels:
-            raise ParameterError(_NOT_BALANCED)
-        found: Counter[Any] = Counter()
-        for part in self.labelled():
-            y = np.ravel(as_array(part.y, "y"))
-            found.update((y if part.sample_weight is None else y[as_array(part.sample_weight) != 0]).tolist())
-        return dict(found)
 
     def labelled(self) -> Iterator[Part]:
         """Yield the parts that have rows; check that each has labels, and that all or none have weights."""
@@ -298,6 +294,11 @@ class SurveyedParts:
                 targets = ((i, self.parts.read(i).y) for i in with_rows(self.parts))
                 raise of_missing_targets(e, targets) from e.__cause__
 
+    def balanced_weights(self, estimator: OrtGradientEstimator, model: TrainedModel, rows: Rows) -> ClassWeights:
+        """Return the class weights of all rows if `class_weight` is ``"balanced"``, else None."""
+        counts = _counts(estimator, model, self.found)
+        return None if counts is None else balanced(counts)
+
     def data(self, estimator: OrtGradientEstimator, model: TrainedModel, rows: Rows, n_epochs: int) -> Ready:
         """Return the model, cut after its frozen front, and all rows for its rest; `rows` is the checked sample."""
         found = self.found
@@ -309,7 +310,7 @@ class SurveyedParts:
             First.of(with_rows(self.parts)[0], found.sample),
             found.lengths,
             weighted=found.weights is not None,
-            counts=_counts(estimator, model, found),
+            of_classes=self.balanced_weights(estimator, model, rows),
             constant=_constant_weight(found),
         )
         data = PartedData(
@@ -341,8 +342,8 @@ class _Reader:
         The number of rows of each part at the beginning of the fit, including rows of weight zero.
     weighted : bool
         Whether the sample weights differ between rows.
-    counts : dict or None
-        The number of rows of each class, for balanced weights.
+    of_classes : dict or None
+        The class weights of the rows of the fit, if they are balanced.
     constant : float, optional
         The sample weight that all rows share.
     """
@@ -353,7 +354,7 @@ class _Reader:
     first: First
     lengths: tuple[int, ...]
     weighted: bool
-    counts: dict[Any, int] | None
+    of_classes: ClassWeights
     constant: float | None = None
 
     def __len__(self) -> int:
@@ -404,7 +405,7 @@ class _Reader:
             raise DataError(f"the sample weights have changed during the fit; all of them were {self.constant:g}.")
         if not self.weighted and not self.by_label:
             return None
-        return self.estimator._targets.weigh(y, weight, self.counts)
+        return self.estimator._targets.weigh(y, weight, self.of_classes)
 
 
 def _constant_weight(found: Survey) -> float | None:
@@ -494,10 +495,15 @@ def hold_out(
 
 
 def check_rows(
-    estimator: OrtGradientEstimator, X: Features, y: ArrayLike, sample_weight: ArrayLike | None, model: TrainedModel
+    estimator: OrtGradientEstimator,
+    X: Features,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None,
+    model: TrainedModel,
+    of_classes: ClassWeights = None,
 ) -> Rows:
     """Check further rows for a trained model, in the form of its first rows."""
-    return _checked(estimator, X, y, sample_weight, model.form, model)
+    return _checked(estimator, X, y, sample_weight, model.form, model, of_classes)
 
 
 def check_first_rows(
@@ -538,6 +544,7 @@ def _checked(
     sample_weight: ArrayLike | None,
     form: InputForm,
     model: TrainedModel | None,
+    of_classes: ClassWeights = None,
 ) -> Rows:
     """Check rows in a form; `model` is None for the first rows."""
     check_labelled(estimator, X, y)
@@ -559,5 +566,5 @@ def _checked(
     y = targets.check(y)
     if positional:
         found, _ = form.check(estimator, X, np.zeros(len(y)), original, reset=reset, numeric=False)
-    weight = targets.weigh(y, check_sample_weight(sample_weight, y, dtype))
+    weight = targets.weigh(y, check_sample_weight(sample_weight, y, dtype), of_classes)
     return Rows(found, y, weight, form, found)

@@ -32,7 +32,7 @@ from onnxtrain.estimators.given_labels import (
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_fitted, takes_labels
 from onnxtrain.estimators.remedies import as_data_error
 from onnxtrain.estimators.reports import is_part_of_more
-from onnxtrain.estimators.targets import Targets
+from onnxtrain.estimators.targets import ClassWeights, Targets
 from onnxtrain.losses import Prediction, find_loss
 from onnxtrain.losses.link import Link
 from onnxtrain.losses.outputs import counts_votes
@@ -175,12 +175,9 @@ class Labels(Targets):
 
     @as_data_error()
     def weigh(
-        self, y: np.ndarray, sample_weight: np.ndarray | None, counts: Mapping[Any, int] | None = None
+        self, y: np.ndarray, sample_weight: np.ndarray | None, of_classes: ClassWeights = None
     ) -> np.ndarray | None:
-        """Return sample weights times class weights; balanced weights are computed from `counts` or, if None, from y.
-
-        Rows of weight zero do not count.
-        """
+        """Return sample weights times class weights: `of_classes` or, if None, those of `class_weight`."""
         if self.class_weight is None:
             return sample_weight
         if isinstance(self.class_weight, list) and not self.n_labels:
@@ -191,12 +188,20 @@ class Labels(Targets):
         if isinstance(self.class_weight, Mapping) and not self.n_labels:
             known = self.classes if len(self.classes) else np.unique(y) if self.to_come is None else self.to_come
             _check_keys(self.class_weight, known.tolist())
-        counted = None
-        if counts is None and sample_weight is not None and self.class_weight == "balanced":
-            counted = np.flatnonzero(sample_weight)
-        of_classes = self._weights_of_all() if counts is None else balanced(counts)
-        by_class = compute_sample_weight(of_classes, y, indices=counted)
+        of_classes = self.balanced_weights(y, sample_weight) if of_classes is None else of_classes
+        by_class = compute_sample_weight(self._weights_of_all() if of_classes is None else of_classes, y)
         return by_class if sample_weight is None else by_class * sample_weight
+
+    def balanced_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> ClassWeights:
+        """Return the class weights of these rows if `class_weight` is ``"balanced"``, else None.
+
+        Rows of weight zero do not count.
+        """
+        counted = y if sample_weight is None else y[sample_weight != 0]
+        return self._balanced_on(counted) if self.class_weight == "balanced" else None
+
+    def _balanced_on(self, y: np.ndarray) -> ClassWeights:
+        return balanced(_counts(y))
 
     def _weights_of_all(self) -> Any:
         """Return `class_weight` for all known classes, since the rows of a part or batch may lack some of them."""
@@ -228,6 +233,9 @@ class IndicatorLabels(Labels):
         """Return `class_weight` for both values of each label, since rows may lack one of them."""
         wanted = self.class_weight
         return [with_ones(of_label, (0, 1)) for of_label in wanted] if isinstance(wanted, list) else wanted
+
+    def _balanced_on(self, y: np.ndarray) -> ClassWeights:
+        return [balanced(_counts(of_label)) for of_label in y.T]
 
     def n_outputs(self, y: np.ndarray) -> int:
         """Return the number of labels; a new head has one output per label."""
@@ -525,6 +533,11 @@ def with_ones(wanted: Any, classes: Sequence[Any]) -> Any:
     """
     of_some = isinstance(wanted, Mapping) and set(wanted) <= set(classes)
     return {label: wanted.get(label, 1.0) for label in classes} if of_some else wanted
+
+
+def _counts(y: np.ndarray) -> dict[Any, int]:
+    labels, counts = np.unique(y, return_counts=True)
+    return dict(zip(labels.tolist(), counts.tolist(), strict=True))
 
 
 def balanced(counts: Mapping[Any, int]) -> dict[Any, float]:

@@ -16,7 +16,7 @@ from onnxtrain.estimators.given_labels import check_classes, encode_classes
 from onnxtrain.estimators.labels import Labels
 from onnxtrain.estimators.protocols import ArrayLike
 from onnxtrain.estimators.remedies import as_data_error
-from onnxtrain.estimators.targets import Values
+from onnxtrain.estimators.targets import ClassWeights, Values
 from onnxtrain.estimators.validation import check_domain
 
 if TYPE_CHECKING:
@@ -83,10 +83,14 @@ class PositionLabels(Labels):
         return encode_positions(y, self.classes, self.ignore_index)
 
     def weigh(
-        self, y: np.ndarray, sample_weight: np.ndarray | None, counts: Mapping[Any, int] | None = None
+        self, y: np.ndarray, sample_weight: np.ndarray | None, of_classes: ClassWeights = None
     ) -> np.ndarray | None:
         """Return the sample weights unchanged; the class weights are applied to positions in the loss."""
         return sample_weight
+
+    def balanced_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> ClassWeights:
+        """Return None, as the graph holds the class weights."""
+        return None
 
     def row_weights(self, label: np.ndarray, weight: np.ndarray | None) -> np.ndarray | None:
         """Return the sample weights times the sums of the weights of the positions."""

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import onnx
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from onnxtrain.estimators.frames import Rows
     from onnxtrain.estimators.source import Source
     from onnxtrain.estimators.trained import TrainedModel
+
+#: A weight for each class or, for multilabel targets, the weights of both values of each label.
+ClassWeights: TypeAlias = Mapping[Any, float] | list[Mapping[Any, float]] | None
 
 
 class Targets(ABC):
@@ -96,10 +99,14 @@ class Targets(ABC):
         """Return y as the label of the loss: (n, k), int64 (n, 1), or with an axis for each axis of positions."""
 
     def weigh(
-        self, y: np.ndarray, sample_weight: np.ndarray | None, counts: Mapping[Any, int] | None = None
+        self, y: np.ndarray, sample_weight: np.ndarray | None, of_classes: ClassWeights = None
     ) -> np.ndarray | None:
-        """Return sample weights times class weights; balanced ones are computed from `counts` or, if None, from y."""
+        """Return sample weights times class weights: `of_classes` or, if None, those of `class_weight`."""
         return sample_weight
+
+    def balanced_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> ClassWeights:
+        """Return the class weights of these rows if `class_weight` is ``"balanced"``, else None."""
+        return None
 
     def row_weights(self, label: np.ndarray, weight: np.ndarray | None) -> np.ndarray | None:
         """Return the weights of rows whose loss is a mean over positions, from their encoded targets."""
