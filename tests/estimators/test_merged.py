@@ -1450,3 +1450,15 @@ def test_a_file_of_dynamo_with_operands_of_two_types_has_a_remedy(end):
     onx = of_dynamo(nodes, "W", {"Y": ("", "matmul.default](args = (%s, %p_W))")}, W=W, three=1 + ZEROS)
     with pytest.raises(ModelError, match=r"Pass numbers of one type, .*dynamo=False, do_constant_folding=False\)\.$"):
         fitted(onx)
+
+
+def test_parameters_that_dynamo_recorded_as_constants_beside_others_are_named():
+    onx = of_dynamo('Y = MatMul(X, "r.lifted_tensor_0")', "mask", {}, **{"r.lifted_tensor_0": W})
+    onx.graph.metadata_props[0].value += "\nc_0: CONSTANT_TENSOR target='r.lifted_tensor_0'"
+    value = onx.graph.value_info.add()
+    value.CopyFrom(onnx.helper.make_tensor_value_info("r.lifted_tensor_0", onnx.TensorProto.FLOAT, W.shape))
+    value.metadata_props.add(key="pkg.torch.export.graph_signature.InputSpec.kind", value="CONSTANT_TENSOR")
+    with pytest.raises(
+        WeightError, match=r"recorded all tensors as constants \(r\.lifted_tensor_0, .*dynamo=False\), wh"
+    ):
+        fitted(onx)

@@ -73,6 +73,11 @@ def _none_left(model: TrainableModel, wanted: object) -> str:
         )
     if not some:
         return "the model has no parameters between its inputs and its output."
+    if all("lifted_tensor_" in name for name in model.weights):
+        return (
+            f"PyTorch's exporter recorded all tensors as constants ({some[0]}, ...), as it does if a module reads its "
+            "parameters from a dictionary. Use torch.onnx.export(..., dynamo=False), which keeps their names."
+        )
     return (
         "the model holds only buffers, such as the statistics of a scaler, which are not trained by default. Pass a "
         f"model with a predictor behind them, or name those to train, as in weights_to_train={some}."
