@@ -156,11 +156,15 @@ def warn_of_encoded_targets(estimator: Any, parts: Iterable[BaseEstimator], y: n
     """
     steps = [step for part in parts for step in inside(part)]
     if any(isinstance(step, TargetEncoder) and _is_fitted_on(step, y) for step in steps):
-        name = type(estimator).__name__
+        name, model = type(estimator).__name__, estimator.estimator
+        remedy = f"make_pipeline(pipeline[:-1], {name}(pipeline[-1])).fit(X, y)"
+        if not isinstance(model, Pipeline):
+            member = f"make_pipeline(member[:-1], {name}(member[-1]))"
+            remedy = f"in {type(model).__name__}, replace the member that has it by {member}, and fit that"
         warn(
             "A TargetEncoder inside was fitted on these rows, so its columns contain the target of each row itself, "
             "and the model predicts other rows worse. Put it outside, where scikit-learn leaves out the row's own "
-            f"target: make_pipeline(pipeline[:-1], {name}(pipeline[-1])).fit(X, y)."
+            f"target: {remedy}."
         )
 
 
