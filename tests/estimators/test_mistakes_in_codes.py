@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import re
 import tempfile
@@ -10,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.compose import make_column_transformer
+from sklearn.compose import TransformedTargetRegressor, make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.ensemble import VotingRegressor
 from sklearn.feature_extraction import DictVectorizer
@@ -201,13 +202,16 @@ def test_the_target_of_a_row_among_its_columns_is_warned_of():
     outside = make_pipeline(pipeline[:-1], R(pipeline[-1], solver="lbfgs")).fit(rows[:300], y[:300])
     assert outside.score(rows[300:], y[300:]) > leaked.score(rows[300:], y[300:]) + 0.1
     R(pipeline, max_iter=1).fit(rows[300:], y[300:])  # other rows: no warning, and warnings are errors
-    vote = VotingRegressor([("a", pipeline)]).fit(rows[:300], y[:300])
-    with pytest.warns(UserWarning, match="in VotingRegressor, replace the member that has it by ") as warned:
-        R(vote, solver="lbfgs").fit(rows[:300], y[:300])
-    member = re.search(r"by (make_pipeline\(.*\]\)\))", str(warned[0].message))[1]
-    names = {"make_pipeline": make_pipeline, "member": pipeline, "OrtGradientRegressor": R}
-    again = VotingRegressor([("a", eval(member, names))]).fit(rows[:300], y[:300])
-    assert again.score(rows[300:], y[300:]) > leaked.score(rows[300:], y[300:]) + 0.1
+    scaled = {"transformer": StandardScaler()}
+    for around in (lambda one: VotingRegressor([("a", one)]), lambda one: TransformedTargetRegressor(one, **scaled)):
+        given = around(pipeline).fit(rows[:300], y[:300])
+        with pytest.warns(UserWarning, match="in [A-Z][A-Za-z]+, replace the member that has it by ") as warned:
+            R(given, solver="lbfgs").fit(rows[:300], y[:300])
+        member = re.search(r"by (make_pipeline\(.*\]\)\))", str(warned[0].message))[1]
+        ours = functools.partial(R, solver="lbfgs")
+        names = {"make_pipeline": make_pipeline, "member": pipeline, "OrtGradientRegressor": ours}
+        again = around(eval(member, names)).fit(rows[:300], y[:300])
+        assert again.score(rows[300:], y[300:]) > leaked.score(rows[300:], y[300:]) + 0.1
 
 
 @pytest.mark.parametrize("kinds", [2, 3])

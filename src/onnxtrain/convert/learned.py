@@ -184,8 +184,8 @@ _EXPORTED = {
         "'regression', 'binary' or 'multiclass'"
     ),
     "xgboost": (
-        "booster='gbtree', without rate_drop, skip_drop and one_drop, with missing=nan and the default objective, and "
-        "XGBRegressor instead of XGBRanker"
+        "booster='gbtree', without rate_drop, skip_drop and one_drop, with missing=nan, multi_strategy="
+        "'one_output_per_tree' and the default objective, and XGBRegressor instead of XGBRanker"
     ),
     "catboost": "grow_policy='SymmetricTree' and loss_function='RMSE', 'Logloss' or 'MultiClass'",
 }
