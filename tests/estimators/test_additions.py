@@ -42,6 +42,7 @@ from sklearn.naive_bayes import ComplementNB, GaussianNB, MultinomialNB
 from sklearn.neighbors import (
     KNeighborsClassifier,
     KNeighborsRegressor,
+    KNeighborsTransformer,
     NearestCentroid,
     RadiusNeighborsClassifier,
     RadiusNeighborsRegressor,
@@ -436,6 +437,17 @@ def test_a_kernel_without_a_formula_names_a_linear_model_of_its_columns(estimato
         fitted = make_pipeline(FunctionTransformer(own_kernel), again).fit(rows, KIND)
         start = trained(kind, fitted, rows, KIND, max_iter=1, learning_rate=1e-30)
         close(start.predict(rows), fitted.predict(rows))
+
+
+def test_neighbours_of_given_distances_name_the_step_that_computes_them():
+    before = make_pipeline(StandardScaler(), KNeighborsTransformer(n_neighbors=9))
+    fitted = make_pipeline(*before, KNeighborsRegressor(4, metric="precomputed")).fit(WINE, KIND)
+    with pytest.raises(ConversionError, match=r"such as KNeighborsTransformer.*r\(metric='euclidean'\)"):
+        OrtGradientRegressor(fitted).fit(WINE, KIND)
+    again = make_pipeline(before[0], KNeighborsRegressor(4, metric="euclidean")).fit(WINE, KIND)
+    close(again.predict(WINE), fitted.predict(WINE))
+    with pytest.warns(UserWarning, match="KNeighborsRegressor averages the targets"):
+        close(trained(OrtGradientRegressor, again, WINE, KIND, max_iter=0).predict(WINE), fitted.predict(WINE))
 
 
 def test_neighbours_at_equal_distances_name_those_within_a_radius():

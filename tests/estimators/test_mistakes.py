@@ -42,6 +42,7 @@ from sklearn.ensemble import (
     IsolationForest,
     RandomForestClassifier,
     RandomForestRegressor,
+    StackingRegressor,
     VotingRegressor,
 )
 from sklearn.exceptions import ConvergenceWarning, InconsistentVersionWarning, NotFittedError
@@ -2659,6 +2660,12 @@ THIRD_HOUR = [
         lambda _: R(make_pipeline(StandardScaler(), Failing())).fit(X, y),
         DataError,
         "Pipeline is not fitted, so its own fit was called with these rows first. Failing failed with TypeError",
+    ),
+    (
+        lambda _: R(StackingRegressor([("a", Ridge().fit(X, y))], cv="prefit")).fit(X, y),  # copies are not fitted
+        DataError,
+        "failed with NotFittedError: This Ridge instance is not fitted yet. Call 'fit' with appropriate arguments "
+        "before using this estimator. Pass a fitted StackingRegressor: call its fit(X, y) alone",
     ),
     (
         lambda _: C(make_pipeline(FunctionTransformer(np.cbrt), TakesFirstLabel())).fit(

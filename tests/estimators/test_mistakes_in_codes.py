@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import re
 import tempfile
@@ -10,13 +11,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.base import clone
-from sklearn.compose import make_column_transformer
+from sklearn.compose import TransformedTargetRegressor, make_column_transformer
 from sklearn.datasets import load_diabetes, load_iris
+from sklearn.ensemble import VotingRegressor
 from sklearn.feature_extraction import DictVectorizer
 from sklearn.linear_model import LinearRegression, LogisticRegression, Ridge
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import Binarizer, KBinsDiscretizer, OneHotEncoder, TargetEncoder
+from sklearn.preprocessing import Binarizer, KBinsDiscretizer, OneHotEncoder, StandardScaler, TargetEncoder
 
 from onnxtrain import OrtGradientClassifier as C
 from onnxtrain import OrtGradientRegressor as R
@@ -118,10 +120,19 @@ def test_rows_of_dictionaries_become_a_graph_as_the_message_says():
 def test_several_multiclass_targets_are_learned_as_the_message_says():
     targets = np.c_[SPECIES, (SPECIES + 1) % 3]
     with pytest.raises(
-        DataError, match=r"one classifier per target: MultiOutputClassifier\(OrtGradientClassifier\(\)\)"
+        DataError, match=r"one classifier per target: MultiOutputClassifier\(OrtGradientClassifier\(\.\.\.\)\)"
     ):
         C(max_iter=1).fit(IRIS, targets)
     assert MultiOutputClassifier(C(max_iter=1)).fit(IRIS, targets).predict(IRIS).shape == (150, 2)
+
+
+def test_a_target_of_a_pipeline_with_several_is_learned_as_the_message_says():
+    model = make_pipeline(StandardScaler(), MultiOutputClassifier(LogisticRegression()))
+    with pytest.raises(DataError, match="At the end of a pipeline, it is ") as e:
+        C(model, max_iter=1).fit(IRIS, SPECIES)
+    code = re.search(r"pass (make_pipeline\(.*\))\.", str(e.value))[1]
+    one = eval(code, {"make_pipeline": make_pipeline, "model": model})
+    assert C(one, max_iter=1).fit(IRIS, SPECIES).score(IRIS, SPECIES) > 0.9
 
 
 @pytest.mark.parametrize("name", ["max_iter", "n_iter_no_change"])
@@ -191,6 +202,16 @@ def test_the_target_of_a_row_among_its_columns_is_warned_of():
     outside = make_pipeline(pipeline[:-1], R(pipeline[-1], solver="lbfgs")).fit(rows[:300], y[:300])
     assert outside.score(rows[300:], y[300:]) > leaked.score(rows[300:], y[300:]) + 0.1
     R(pipeline, max_iter=1).fit(rows[300:], y[300:])  # other rows: no warning, and warnings are errors
+    scaled = {"transformer": StandardScaler()}
+    for around in (lambda one: VotingRegressor([("a", one)]), lambda one: TransformedTargetRegressor(one, **scaled)):
+        given = around(pipeline).fit(rows[:300], y[:300])
+        with pytest.warns(UserWarning, match="in [A-Z][A-Za-z]+, replace the member that has it by ") as warned:
+            R(given, solver="lbfgs").fit(rows[:300], y[:300])
+        member = re.search(r"by (make_pipeline\(.*\]\)\))", str(warned[0].message))[1]
+        ours = functools.partial(R, solver="lbfgs")
+        names = {"make_pipeline": make_pipeline, "member": pipeline, "OrtGradientRegressor": ours}
+        again = around(eval(member, names)).fit(rows[:300], y[:300])
+        assert again.score(rows[300:], y[300:]) > leaked.score(rows[300:], y[300:]) + 0.1
 
 
 @pytest.mark.parametrize("kinds", [2, 3])

@@ -768,6 +768,12 @@ def test_imputers_of_several_columns_are_part_of_the_file(X):
     assert is_exported(make_pipeline(make_column_transformer(*imputers), LinearRegression()), X)
 
 
+@pytest.mark.parametrize("step", [FunctionTransformer(), FunctionTransformer(np.sqrt)], ids=["identity", "sqrt"])
+def test_a_function_in_front_of_a_step_that_takes_missing_values_is_part_of_the_file(step):
+    for last in (DecisionTreeRegressor(max_depth=2), make_pipeline(SimpleImputer(), Ridge())):
+        assert is_exported(make_pipeline(step, last), UNKNOWN.to_numpy())
+
+
 def test_a_step_beside_an_imputer_that_refuses_missing_values():
     model = make_pipeline(make_union(SimpleImputer(), FunctionTransformer(np.nan_to_num)), LinearRegression())
     message = why_not_exported(model, UNKNOWN.to_numpy())

@@ -5,13 +5,13 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
-from sklearn.base import BaseEstimator, clone, is_classifier
+from sklearn.base import BaseEstimator, TransformerMixin, clone, is_classifier
 from sklearn.compose import make_column_transformer
 from sklearn.ensemble import BaggingClassifier, HistGradientBoostingRegressor
 from sklearn.impute import SimpleImputer
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.model_selection import cross_val_score
-from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline, make_union
 from sklearn.preprocessing import FunctionTransformer, StandardScaler
 
 from onnxtrain import OrtGradientClassifier, OrtGradientRegressor, load, save
@@ -142,6 +142,26 @@ def test_a_transformer_of_others_in_front(name, tmp_path):
     np.testing.assert_allclose(getattr(again, method)(rows), found, rtol=1e-6)
 
 
+class Rooms(TransformerMixin, BaseEstimator):
+    """A step as people write it: it learns nothing, so its ``fit`` sets no attribute."""
+
+    def fit(self, X, y=None):
+        return self
+
+    def transform(self, X):
+        return np.asarray(X)[:, 1:]
+
+
+@pytest.mark.parametrize("first", [Rooms(), make_union(Rooms(), StandardScaler())], ids=["step", "union"])
+def test_a_fitted_pipeline_with_a_step_that_learns_nothing_is_not_fitted_again(first):
+    rows = FRAME[NUMBERS].to_numpy()
+    fitted = make_pipeline(first, Ridge()).fit(rows[:60], SPENT[:60])
+    start = OrtGradientRegressor(fitted, max_iter=0).fit(rows[60:], SPENT[60:])
+    np.testing.assert_allclose(start.predict(rows), fitted.predict(rows), rtol=1e-5)
+    halfway = Pipeline([("rooms", Rooms()), ("scaler", StandardScaler()), ("ridge", fitted[-1])])
+    assert OrtGradientRegressor(halfway, max_iter=0).fit(rows, SPENT).predict(rows).shape == (N,)  # fitted first
+
+
 class Undersampled(BaseEstimator):
     """A sampler as those of imbalanced-learn: it takes rows away in ``fit``, and does nothing in ``predict``."""
 
@@ -209,6 +229,27 @@ def test_members_of_ensembles_that_sample_the_rows(name):
         np.testing.assert_allclose(trained.to_sklearn().predict_proba(rows), trained.predict_proba(rows), atol=1e-5)
 
 
+class Both(Undersampled):
+    """A sampler made of others, as SMOTETomek, of which the rows of each class are few."""
+
+    def __init__(self, inner=None):
+        self.inner = inner
+
+    def fit_resample(self, X, y):
+        chosen = np.concatenate([np.flatnonzero(y == k)[:10] for k in (0, 1)])
+        return X[chosen], y[chosen]
+
+
+def test_a_sampler_made_of_others_is_warned_of_once_and_explains_wrong_predictions():
+    rows, kinds = np.random.default_rng(0).normal(size=(200, 20)), (np.arange(200) % 10 == 0).astype(int)
+    fitted = own_pipeline(Both(Undersampled()), LogisticRegression(C=1e5)).fit(rows, kinds)
+    assert (fitted.predict(rows) == kinds).mean() < 0.8  # always 0 would be right in 90 %
+    with pytest.warns(UserWarning, match="has no effect") as found:
+        OrtGradientClassifier(fitted, max_iter=1).fit(rows, kinds)
+    assert [str(w.message).partition(",")[0] for w in found] == ["Both has no effect on the training"]
+    OrtGradientClassifier(fitted, class_weight="balanced", max_iter=1).fit(rows, kinds)  # as the warning says: none
+
+
 @pytest.mark.filterwarnings("ignore:[A-Za-z]+ has no effect on the training, in which all rows count alike:UserWarning")
 @pytest.mark.parametrize("make", [own_pipeline, their_pipeline])
 @pytest.mark.parametrize("first", [StandardScaler(), FunctionTransformer(np.cbrt)], ids=["ONNX", "scikit-learn"])
@@ -219,10 +260,11 @@ def test_a_sampler_does_nothing_to_the_rows_that_are_predicted(make, first, samp
     fitted = make(*clone(steps), clone(LOGISTIC)).fit(rows, BOUGHT)
     start = OrtGradientClassifier(fitted, max_iter=0).fit(rows, BOUGHT)
     np.testing.assert_allclose(start.predict_proba(rows), fitted.predict_proba(rows), atol=1e-5)
-    with pytest.warns(
-        UserWarning, match=r"Under[A-Za-z]+ has no effect on the training, .* pass rows that were resampled"
-    ):
+    remedy = r"make_pipeline\(\*model\[:-1\], OrtGradientClassifier\(model\[-1\]\)\)"
+    with pytest.warns(UserWarning, match=rf"Under[A-Za-z]+ has no effect on the training, .* resample in .*{remedy}"):
         trained = OrtGradientClassifier(fitted, max_iter=4, solver="lbfgs").fit(rows, BOUGHT)
+    inner = make(*fitted[:-1], OrtGradientClassifier(fitted[-1], max_iter=4, solver="lbfgs")).fit(rows, BOUGHT)
+    assert inner[-1].loss_curve_[-1] < inner[-1].loss_curve_[0]
     assert trained.losses(rows, BOUGHT).mean() < start.losses(rows, BOUGHT).mean()
     back = trained.to_sklearn()
     assert list(back.named_steps) == list(fitted.named_steps)

@@ -117,7 +117,8 @@ def lost_outputs(onx: onnx.ModelProto) -> str:
         if node.op_type == "TreeEnsembleRegressor" and written and (n_outputs or 1) > len(set(written)):
             return (
                 f"The exported file has trees for only {len(set(written))} of {n_outputs} outputs. Fit and pass "
-                "sklearn.multioutput.MultiOutputRegressor(estimator), which has trees for each output."
+                "sklearn.multioutput.MultiOutputRegressor(estimator), which has trees for each output; of a list of "
+                "quantile_alpha, fit one estimator per quantile."
             )
     return ""
 

@@ -186,7 +186,10 @@ _EXPORTED = {
         "boosting_type='gbdt', linear_tree=False, zero_as_missing=False, reg_sqrt=False, sigmoid=1 and the objective "
         "'regression', 'binary' or 'multiclass'"
     ),
-    "xgboost": ("booster='gbtree', missing=nan and the default objective, and XGBRegressor instead of XGBRanker"),
+    "xgboost": (
+        "booster='gbtree', without rate_drop, skip_drop and one_drop, with missing=nan, multi_strategy="
+        "'one_output_per_tree' and the default objective, and XGBRegressor instead of XGBRanker"
+    ),
     "catboost": "grow_policy='SymmetricTree' and loss_function='RMSE', 'Logloss' or 'MultiClass'",
 }
 

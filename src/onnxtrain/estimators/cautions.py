@@ -433,6 +433,8 @@ def _warn_of_guesses(
         return
     if isinstance(estimator, Pipeline) and type(estimator.steps[0][1]) in _SPREAD:
         return  # warn_of_scale knows the rows of its fit
+    if any(hasattr(step, "fit_resample") for step in inside(estimator)):
+        return  # fitted on as many rows of each class, it may be wrong more often than the most frequent class
     last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
     if loss <= max(guessing, _SLACK * getattr(last, "loss_", 0.0)):  # a network may have been trained little
         return
@@ -538,7 +540,7 @@ def warn_of_stored_targets(estimator: Model) -> None:
     last = estimator.steps[-1][1] if isinstance(estimator, Pipeline) else estimator
     if isinstance(last, (KNeighborsRegressor, RadiusNeighborsRegressor)):
         warn(
-            f"{type(estimator).__name__} averages the targets of the rows it was fitted on. These targets, one per "
+            f"{type(last).__name__} averages the targets of the rows it was fitted on. These targets, one per "
             "row, are the weights that are trained. Name them in weights_to_train if this is intended."
         )
 

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from sklearn import config_context, get_config
 from sklearn.base import BaseEstimator, clone
-from sklearn.exceptions import ConvergenceWarning
+from sklearn.exceptions import ConvergenceWarning, NotFittedError
 from sklearn.pipeline import Pipeline
 from sklearn.utils._param_validation import InvalidParameterError
 from sklearn.utils.metadata_routing import get_routing_for_object
@@ -245,8 +245,8 @@ def _named_in_errors(estimator: Estimator, y: Any) -> Iterator[None]:
             given = re.search(r"Got '(.*)' instead", str(e))
             remedy = unquoted(given[1]) if given else ""
             raise ParameterError(f"{e}{remedy or _of_position(str(e), estimator)}") from e
-        about_rows = isinstance(e, ValueError) and not isinstance(e, np.linalg.LinAlgError)
-        if about_rows or has_remedy(str(e)) or _is_validation(e):
+        about_rows = (isinstance(e, ValueError) and not isinstance(e, np.linalg.LinAlgError)) or _is_validation(e)
+        if (about_rows and not isinstance(e, NotFittedError)) or has_remedy(str(e)):  # of members of cv="prefit"
             raise
         name = type(estimator).__name__
         inner = _innermost(e, estimator)

@@ -114,7 +114,7 @@ def warn_of_ignored_parameters(estimator: OrtGradientEstimator, weights: Collect
         last = predictor_of(model)
         said = [*_on_penalty(estimator, last, weights), *_on_weights(estimator, last)]
         if not is_part_of_more():
-            said += [*_on_loss(estimator, last), *_on_samplers(model)]
+            said += [*_on_loss(estimator, last), *_on_samplers(estimator, model)]
         for message in said:
             warn(message)
 
@@ -271,12 +271,24 @@ def _weighs(value: Any) -> bool:
     return value is True or (value is not None and value is not False and value not in (1, "None"))
 
 
-def _on_samplers(model: BaseEstimator) -> Iterator[str]:
-    """Yield messages about steps of imbalanced-learn, which change the rows only when their pipeline is fitted."""
-    for name in dict.fromkeys(type(step).__name__ for step in inside(model) if hasattr(step, "fit_resample")):
+def _on_samplers(estimator: OrtGradientEstimator, model: BaseEstimator) -> Iterator[str]:
+    """Yield messages about steps of imbalanced-learn, which change the rows only when their pipeline is fitted.
+
+    In a pipeline, the steps before a sampler may encode the rows that it takes.
+    """
+    if getattr(estimator, "class_weight", None) is not None:
+        return
+    samplers = [step for step in inside(model) if hasattr(step, "fit_resample")]
+    parts = {id(part) for step in samplers for part in inside(step) if part is not step}
+    steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else []
+    for name in dict.fromkeys(type(step).__name__ for step in samplers if id(step) not in parts):
+        remedy = f"pass rows that were resampled: X, y = {name}(...).fit_resample(X, y)."
+        if any(type(step).__name__ == name for step in steps):
+            last = f"{type(estimator).__name__}(model[-1])"
+            remedy = f"resample in the fit: imblearn.pipeline.make_pipeline(*model[:-1], {last})."
         yield (
             f"{name} has no effect on the training, in which all rows count alike. Set class_weight='balanced', or "
-            f"pass rows that were resampled: X, y = {name}(...).fit_resample(X, y)."
+            f"{remedy}"
         )
 
 

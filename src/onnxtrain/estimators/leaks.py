@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.compose import ColumnTransformer
+from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.ensemble import StackingClassifier, StackingRegressor
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import TargetEncoder
@@ -154,14 +154,28 @@ def warn_of_encoded_targets(estimator: Any, parts: Iterable[BaseEstimator], y: n
 
     ``fit_transform``, with which a pipeline of scikit-learn trains the steps behind it, leaves out the target of a row.
     """
-    steps = [step for part in parts for step in inside(part)]
-    if any(isinstance(step, TargetEncoder) and _is_fitted_on(step, y) for step in steps):
-        name = type(estimator).__name__
+    if any(_encodes(part, _as_fitted(part, y)) for part in parts):
+        name, model = type(estimator).__name__, estimator.estimator
+        remedy = f"make_pipeline(pipeline[:-1], {name}(pipeline[-1])).fit(X, y)"
+        if not isinstance(model, Pipeline):
+            member = f"make_pipeline(member[:-1], {name}(member[-1]))"
+            remedy = f"in {type(model).__name__}, replace the member that has it by {member}, and fit that"
         warn(
             "A TargetEncoder inside was fitted on these rows, so its columns contain the target of each row itself, "
             "and the model predicts other rows worse. Put it outside, where scikit-learn leaves out the row's own "
-            f"target: make_pipeline(pipeline[:-1], {name}(pipeline[-1])).fit(X, y)."
+            f"target: {remedy}."
         )
+
+
+def _encodes(part: BaseEstimator, y: np.ndarray) -> bool:
+    return any(isinstance(step, TargetEncoder) and _is_fitted_on(step, y) for step in inside(part))
+
+
+def _as_fitted(part: BaseEstimator, y: np.ndarray) -> np.ndarray:
+    """Return the targets on which the steps of an estimator are fitted."""
+    if isinstance(part, TransformedTargetRegressor):
+        return np.squeeze(part.transformer_.transform(y.reshape(len(y), -1)))
+    return y
 
 
 def _is_fitted_on(encoder: TargetEncoder, y: np.ndarray) -> bool:

@@ -92,9 +92,13 @@ def is_onnx(model: object) -> TypeIs[OnnxModel]:
 
 
 def is_fitted(estimator: Estimator) -> bool:
-    """Whether an estimator is fitted; a frozen one is, a pipeline is if each of its steps is."""
-    if isinstance(estimator, Pipeline) and not all(is_fitted(step) for _, step in estimator.steps if _is_step(step)):
-        return False  # scikit-learn checks only the last step
+    """Whether an estimator is fitted; a frozen one is, a pipeline is if each of its steps is.
+
+    Before a fitted last step, a step of a class outside scikit-learn may learn nothing, and so have no attribute.
+    """
+    if isinstance(estimator, Pipeline):  # scikit-learn checks only the last step
+        steps = [step for _, step in estimator.steps if _is_step(step)]
+        return all(map(_is_ready, steps[:-1])) and all(map(is_fitted, steps[-1:]))
     if hasattr(estimator, "predict") and not get_tags(estimator).requires_fit:  # a Gaussian process
         return any(name.endswith("_") and not name.startswith("_") for name in vars(estimator))
     try:
@@ -102,6 +106,14 @@ def is_fitted(estimator: Estimator) -> bool:
     except NotFittedError:
         return False
     return True
+
+
+def _is_ready(step: Any) -> bool:
+    """Whether a step in front of a fitted one is fitted, as far as its class tells."""
+    if isinstance(step, (Pipeline, FeatureUnion)):
+        inner = step.steps if isinstance(step, Pipeline) else step.transformer_list
+        return all(_is_ready(part) for _, part in inner if _is_step(part))
+    return is_fitted(step) or not type(step).__module__.startswith("sklearn.")
 
 
 def _is_step(step: object) -> bool:
@@ -134,8 +146,9 @@ def allows_nan(source: object) -> bool:
         last = [source.final_estimator] if getattr(source, "passthrough", False) else []
         return all(allows_nan(member) for member in (*(m for _, m in source.estimators), *last) if member != "drop")
     if not isinstance(source, Pipeline):
-        if get_tags(source).input_tags.allow_nan or isinstance(source, _CHECK_ROWS):
-            return get_tags(source).input_tags.allow_nan
+        tags = get_tags(source)
+        if tags.input_tags.allow_nan or tags.no_validation or isinstance(source, _CHECK_ROWS):
+            return bool(tags.input_tags.allow_nan or tags.no_validation)
         return allows_nan(getattr(source, "estimator", getattr(source, "regressor", None)))
     for _, step in source.steps:
         if not _is_step(step):

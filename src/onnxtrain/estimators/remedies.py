@@ -129,7 +129,8 @@ _REMEDIES = {
     "'float' object has no attribute 'lower'": _FOR_MISSING_DOCUMENTS,
     "'NoneType' object has no attribute 'lower'": _FOR_MISSING_DOCUMENTS,
     "at least two dimensions for multi-output": (
-        " For a single target, pass the estimator inside the MultiOutput one: model.estimator instead of model."
+        " For a single target, pass the estimator inside the MultiOutput one: model.estimator instead of model. At the "
+        "end of a pipeline, it is model[-1].estimator: pass make_pipeline(model[:-1], model[-1].estimator)."
     ),
     **dict.fromkeys(
         (f"_matrix' object {_NO_TEXT}", f"_array' object {_NO_TEXT}", "got 'csr_matrix'", "got 'csr_array'"),

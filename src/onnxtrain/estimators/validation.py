@@ -222,7 +222,8 @@ def check_no_text(y: Any) -> None:
 
 #: The remedy for several targets that are classes.
 FOR_EACH_TARGET = (
-    "For several multiclass targets, train one classifier per target: MultiOutputClassifier(OrtGradientClassifier())."
+    "For several multiclass targets, train one classifier per target: "
+    "MultiOutputClassifier(OrtGradientClassifier(...))."
 )
 
 

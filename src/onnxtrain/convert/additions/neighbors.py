@@ -166,6 +166,11 @@ def _check_formula(model: Any) -> None:
             f"The weights of {name} are a Python function, which has no formula in ONNX. Use weights='distance' or "
             "weights='uniform'."
         )
+    if metric == "precomputed":
+        raise ConversionError(
+            f"{name}(metric='precomputed') takes distances to the rows of its fit. Leave out the step that computes "
+            f"them, such as KNeighborsTransformer, and set the metric in its place: {name}(metric='euclidean')."
+        )
     cosine = metric == "cosine" and model.weights != "distance" and not _has_radius(model)  # skl2onnx's formula
     if not _order(model) and not cosine:
         own = getattr(metric, "__name__", repr(metric))
