@@ -38,13 +38,17 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import LabelEncoder, OneHotEncoder, StandardScaler
 
 from onnxtrain import (
+    LiveLossCurve,
     LoRA,
+    WeightsDisplay,
     add_loss_output,
     average_states,
     clear_caches,
     gradient_rule,
     limit_caches,
     load,
+    loss,
+    no_gradient,
     plot_graph,
     random_feed,
     save,
@@ -64,7 +68,7 @@ from onnxtrain.errors import (
     ParameterError,
     WeightError,
 )
-from onnxtrain.optim import Adam, Proximal
+from onnxtrain.optim import Adam, Optimizer, Proximal, Schedule
 from onnxtrain.rows import from_files
 from onnxtrain.testing import check_gradient
 
@@ -416,6 +420,34 @@ def of_ones(op, y_true, y_pred):
             lambda: R().fit("rows.parquet"),
             DataError,
             "fit(onnxtrain.rows.from_parquet('rows.parquet', label=...)), because X is a path.",
+        ),
+        (lambda: LiveLossCurve("."), ParameterError, "path='.' is a folder. Pass the path of a picture in it"),
+        (lambda: LiveLossCurve(rate="yes"), ParameterError, "rate must be True, to draw the learning rate as well, or"),
+        (lambda: loss("floored", least=3), ParameterError, "got 3. Pass least=lambda: (3, True)."),
+        (lambda: gradient_rule("Cube", domain=3), ParameterError, "domain must be a string, such as 'my.domain', or"),
+        (lambda: no_gradient("Cube", domain=None), ParameterError, "for ai.onnx, got None"),
+        (lambda: Optimizer(), ArgumentTypeError, "Optimizer lacks the method update. Define it in a class derived"),
+        (lambda: Schedule(), ArgumentTypeError, "use a class of onnxtrain.optim, such as SGD() or Cosine()."),
+        (
+            lambda: WeightsDisplay({"a": "abc"}),
+            ArgumentTypeError,
+            "The weight 'a' must be an array of numbers, got 'abc'",
+        ),
+        (
+            lambda: R(l1_method=None).fit(X, y),
+            ParameterError,
+            "'proximal' makes weights exactly zero; no penalty is l1=0",
+        ),
+        (
+            lambda: add_loss_output(LINE, class_axis=1),
+            LossError,
+            "class_axis is for classification losses only, got 1 for the loss 'squared_error'. Leave it out.",
+        ),
+        (lambda: add_loss_output(LINE, ignore_index="x"), LossError, "only, got 'x' for the loss 'squared_error'"),
+        (
+            lambda: add_loss_output(LINE, "log", ignore_index=-1.5),
+            LossError,
+            "ignore_index must be an integer, such as ignore_index=-100, got -1.5.",
         ),
         (lambda: R(max_iter=1).fit(X, y).summary().as_frame(), AttributeError, "Use pandas.DataFrame(summary.layers)."),
     ],

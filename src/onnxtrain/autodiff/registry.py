@@ -84,6 +84,7 @@ def gradient_rule(
     ...     return op.Mul(dy, op.Mul(3.0, op.Mul(x, x)))
     """
     RULES.check_names(op_types)
+    _check_domain(domain)
 
     def decorate(rule: Rule) -> Rule:
         if not is_of_package(rule):  # the rules here include operators that are newer than the oldest supported onnx
@@ -128,9 +129,19 @@ def no_gradient(*op_types: str, domain: str = "", override: bool = False) -> Non
     onnxtrain.errors.ParameterError: ...Relu...
     """
     RULES.check_names(op_types)
+    _check_domain(domain)
     _check_operators(op_types, domain)
     keys = (operator_name(name, domain) for name in op_types)
     RULES.register(*keys, override=override, definition=no_gradient)(Derivative(None))
+
+
+def _check_domain(domain: object) -> None:
+    """Raise if a domain is not a string: no node could use the registration."""
+    if not isinstance(domain, str):
+        raise ParameterError(
+            f"domain must be a string, such as 'my.domain', or '' for ai.onnx, got {domain!r:.80}. The opset is not "
+            "part of the domain."
+        )
 
 
 def _check_operators(op_types: Sequence[str], domain: str) -> None:

@@ -296,6 +296,12 @@ class WeightsDisplay(NamesItsAttributes, metaclass=NamesItsConstructors):
                 "WeightsDisplay.from_estimator(estimator)."
             )
         self.weights = weights
+        for name, weight in weights.items():
+            if np.asarray(weight).dtype.kind not in "biuf":
+                raise ArgumentTypeError(
+                    f"The weight {name!r} must be an array of numbers, got {weight!r:.80}. Pass the weights of a "
+                    "fitted estimator, weights_, or arrays, such as {'coef': model.coef_}."
+                )
 
     @classmethod
     @lists_its_arguments
@@ -421,6 +427,10 @@ class LiveLossCurve(NamesItsAttributes, metaclass=NamesItsConstructors):
             from onnxtrain.graph import in_folder  # imports onnx, which the classes of this module do not need
 
             raise ParameterError(f"The folder of the picture does not exist.{in_folder(path)}")
+        if path is not None and os.path.isdir(path):
+            raise ParameterError(f"path={path!r} is a folder. Pass the path of a picture in it, such as 'loss.png'.")
+        if not isinstance(rate, bool):
+            raise ParameterError(f"rate must be True, to draw the learning rate as well, or False, got {rate!r:.80}.")
         _check_format(path)
         self.path, self.every, self.rate = path, every, rate
         self.loss: list[float] = []
