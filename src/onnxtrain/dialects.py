@@ -98,7 +98,12 @@ def for_call(message: str, method: str, X: object, y: object = None) -> str:
     if method not in ("fit", "partial_fit", "score", "losses", "gradient"):  # which take rows alone
         message = message.replace("fit(X[known], y[known])", "fit(X[known])")
     message = re.sub(_ONE, r"1 \1", re.sub(_LEAVES_OUT, method, for_table(message, X)))
-    if len(getattr(y, "shape", ())) == 2 or (isinstance(y, (list, tuple)) and y and isinstance(y[0], (list, tuple))):
+    if hasattr(X, "to_numpy"):
+        message = re.sub(r"(?<![\w.])X(?=\.(reshape|repeat)\(|\[None\]|\[\.\.\.,|\[:, )", "X.to_numpy()", message)
+    shape = getattr(y, "shape", ())
+    if (isinstance(shape, tuple) and len(shape) == 2) or (
+        isinstance(y, (list, tuple)) and y and isinstance(y[0], (list, tuple))
+    ):
         message = re.sub(_KNOWN, r"\1\2.all(axis=1)", message)
         message = re.sub(_MISSING, r"\1\2.any(axis=1)", message)
     for name in [name for name, values in (("X", X), ("y", y)) if isinstance(values, (list, tuple))]:

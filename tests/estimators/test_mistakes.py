@@ -3493,6 +3493,11 @@ FIFTH_HOUR = [
         DataError,
         "X is a Delayed, whose value is not known yet. Pass X.compute().",
     ),
+    (
+        lambda _: R().fit([LATER], y),
+        DataError,
+        "X is a list of Delayed, whose values are not known yet. Pass numpy.concatenate(dask.compute(*X))",
+    ),
     (lambda r: r.predict(Future()), DataError, "X is a Future, whose value is not known yet. Pass X.result()."),
     (
         lambda _: R().fit(X, LATER),
