@@ -2215,6 +2215,11 @@ SECOND_HOUR = [
     ),
     (lambda r: r.predict(pd.Series(X[0])), DataError, "A row of a frame is frame.iloc[[0]], a column frame[['name']]"),
     (
+        lambda _: C(PIXELS).fit(pd.DataFrame(np.ones((20, 192))), [0, 1] * 10),
+        DataError,
+        "X has 2 axes, but the model takes 4. Pass X.to_numpy().reshape(-1, 3, 8, 8).",
+    ),
+    (
         lambda _: C(PIXELS).fit(np.array(["cat.png", "dog.JPEG"] * 10), [0, 1] * 10),
         DataError,
         "X contains names of files, such as 'cat.png'. Pass the pixels, in the size and scale of the model, for example",

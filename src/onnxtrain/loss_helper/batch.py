@@ -233,7 +233,7 @@ def _reserve_names(model: ir.Model, output: ir.Value, names: Mapping[str, str | 
     visible = {str(v.name): "input" for v in model.graph.inputs} | {str(output.name): "output"}
     chosen: dict[str, str] = {}
     for argument, name in names.items():
-        if name is None:
+        if name is None and argument == "weight_name":
             continue
         if not isinstance(name, str) or not name:
             raise LossError(f"{argument} must be a non-empty string, got {name!r}.")

@@ -6,7 +6,6 @@ import math
 import os
 import sys
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -116,17 +115,16 @@ def unmasked(X: Any, name: str, *, of_dask: bool = False) -> Any:
     """
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
         library = "dask.array" if of_dask else "numpy"
-        code = "dask.array.ma.filled({0}.astype(float), {1})" if of_dask else "{0}.astype(float).filled({1})"
-        filled = partial(code.format, name)
+        filled = ("dask.array.ma.filled({0}, {1})" if of_dask else "{0}.filled({1})").format
         remedy = (
-            f"Fill them, {name} = {filled('numpy.nan')}, and pass a model with an imputer, "
+            f"Fill them, {name} = {filled(f'{name}.astype(float)', 'numpy.nan')}, and pass a model with an imputer, "
             "make_pipeline(SimpleImputer(), model)."
         )
         if name.startswith("y"):
             known = f"known = ~{library}.ma.getmaskarray({name})"
             remedy = f"Leave out the rows without a target: {known}, fit(X[known], {name}[known])."
         elif name.startswith("sample_weight"):
-            remedy = f"A weight of 0 leaves a row out: {filled('0')}."
+            remedy = f"A weight of 0 leaves a row out: {filled(name, 0)}."
         raise DataError(f"{name} has {np.ma.count_masked(X)} masked values. {remedy}")
     return X
 
