@@ -731,6 +731,15 @@ def test_the_number_of_workers_is_an_argument_of_the_client():
         on_dask.OrtGradientRegressor(n_workers=2)
 
 
+def test_a_cluster_without_workers_is_named():
+    with distributed.Client(processes=False, n_workers=0, dashboard_address=":0") as empty:
+        model = on_dask.OrtGradientRegressor(REGRESSOR, client=empty, timeout=0.1)
+        with pytest.raises(
+            ClusterError, match=r"knows 0 workers\. Start some, .* A worker that lacks onnxtrain ends at"
+        ):
+            model.fit(*ROWS)
+
+
 def test_without_a_client_there_is_no_cluster():
     with pytest.raises(ParameterError, match="There is no cluster. Create a client first"):
         on_dask.OrtGradientRegressor(REGRESSOR).fit(*ROWS)

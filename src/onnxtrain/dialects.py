@@ -51,8 +51,7 @@ _ONCE = (
 )
 _BATCHES = (
     r"^(X is an? \w+)(?:, which can be read only once)?, but (?:each epoch|fit draws) .*",
-    r"\1, and not an array or a frame. If it yields batches, pass each of them: numpy.concatenate([model.predict(rows) "
-    "for rows in X]). If it yields rows, pass list(X).",
+    r"\1, and not an array or a frame. If it yields rows, pass list(X); if batches, numpy.concatenate(list(X)).",
 )
 
 #: What a part is, by the code for all rows.
@@ -108,7 +107,7 @@ def for_call(message: str, method: str, X: object, y: object = None) -> str:
     """
     if method != "fit":
         pattern, remedy = _ONCE if method == "partial_fit" else _BATCHES
-        message = re.sub(pattern, remedy.replace("predict", method), message)
+        message = re.sub(pattern, remedy, message)
     if method not in ("fit", "partial_fit", "score", "losses", "gradient"):  # which take rows alone
         message = message.replace("fit(X[known], y[known])", "fit(X[known])")
     message = re.sub(_ONE, r"1 \1", re.sub(_LEAVES_OUT, method, for_table(message, X)))

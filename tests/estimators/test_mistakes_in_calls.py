@@ -506,7 +506,7 @@ def of_ones(op, y_true, y_pred):
         (
             lambda: R(max_iter=1).fit(X, y).predict(row for row in X),
             ArgumentTypeError,
-            "X is a generator, and not an array or a frame. If it yields batches, pass each of them: numpy.concatenate",
+            "X is a generator, and not an array or a frame. If it yields rows, pass list(X); if batches, numpy.con",
         ),
         (
             lambda: R(Pipeline([])).fit(X, y),

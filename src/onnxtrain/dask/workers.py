@@ -28,6 +28,12 @@ _PAUSE = 0.1
 #: From this size in bytes, weights are sent separately, not within each task.
 _LARGE = 2**16
 
+#: The remedy for a cluster without workers.
+_NO_WORKERS = (
+    " Start some, for example with cluster.scale(2). A worker that lacks onnxtrain ends at its first task, with "
+    "ModuleNotFoundError in its log. Start it in the environment of the client."
+)
+
 #: The exceptions raised if a lost worker held data that Dask cannot recompute: data that was sent to it.
 _LOST = (KilledWorker, CancelledError, CommClosedError)
 
@@ -231,7 +237,7 @@ class Workers:
             f"No response from {subject} within timeout={self.timeout:g} seconds. The scheduler knows "
             f"{len(self.threads)} workers"
             + (f" and waits for {names}, which may be stopped, swapping or cut off from the network." if names else ".")
-            + ("" if self.threads else " Start some, for example with cluster.scale(2).")
+            + ("" if self.threads else _NO_WORKERS)
         )
 
 
