@@ -32,6 +32,7 @@ from onnxtrain.optim.base import OPTIMIZERS
 distributed = pytest.importorskip("distributed", reason="onnxtrain.dask needs dask and distributed")
 dask = pytest.importorskip("dask", reason="onnxtrain.dask needs dask")
 da = pytest.importorskip("dask.array", reason="onnxtrain.dask needs dask[array]")
+bag = pytest.importorskip("dask.bag", reason="onnxtrain.dask needs dask")
 dd = pytest.importorskip("dask.dataframe", reason="onnxtrain.dask needs dask[dataframe]")
 pd = pytest.importorskip("pandas")
 
@@ -650,6 +651,12 @@ def classifier_like(model):
     return on_dask.OrtGradientClassifier(client=model.client, max_iter=1)
 
 
+def lacks_a_package(block, block_info=None):
+    if block_info:
+        import no_such_package  # noqa: F401
+    return block
+
+
 REFUSED = {
     "path": (lambda m: m.fit("rows.parquet", Y), ArgumentTypeError, "frame = dask.dataframe.read_parquet\\(.rows.parquet.\\), and pass columns of the frame"),
     "in memory": (lambda m: m.fit(X, Y), ArgumentTypeError, "X must be a Dask array or frame, got ndarray"),
@@ -670,7 +677,7 @@ REFUSED = {
     "score of a column of weights": (lambda m: m.fit(*ROWS).score(*ROWS, da.ones((90, 1), chunks=30)), DataError, "one number per row, got shape .*Pass numpy.ravel"),
     "score of NaN weights": (lambda m: m.fit(*ROWS).score(*ROWS, np.nan * da.ones(90, chunks=30)), DataError, "sample_weight contains NaN"),
     "score of NaN": (lambda m: m.fit(*ROWS).score(ROWS[0], ROWS[1] * np.nan), DataError, "y contains NaN or infinity"),
-    "score of one column": (lambda m: m.fit(*ROWS).score(ROWS[0], ROWS[1][:, 0]), DataError, "y has 1 columns, but the predictions have 2"),
+    "score of one column": (lambda m: m.fit(*ROWS).score(ROWS[0], ROWS[1][:, 0]), DataError, "y has 1 column, but the predictions have 2"),
     "score of numbers for texts": (lambda m: classifier_like(m).fit(ROWS[0], NAMES).score(ROWS[0], NAMES == "a"), DataError, "but the classes of the model are"),
     "score of a column of weights, classes": (lambda m: classifier_like(m).fit(ROWS[0], NAMES).score(ROWS[0], NAMES, da.ones((90, 1), chunks=30)), DataError, "one number per row, got shape .*Pass numpy.ravel"),
     "weights": (lambda m: m.fit(*ROWS, da.zeros(90, chunks=30)), DataError, "No partition has a row with a nonzero sample weight"),
@@ -680,6 +687,21 @@ REFUSED = {
     "frame of X_val": (lambda m: m.fit(*ROWS, X_val=pd.DataFrame(X), y_val=ROWS[1]), ArgumentTypeError, r"Pass dask.dataframe.from_pandas\(X_val, npartitions=1\)\."),
     "partitions of y_val": (lambda m: m.fit(*ROWS, X_val=ROWS[0], y_val=ROWS[1][:50]), DataError, "X_val has 90 rows, but y_val has 50. Pass one for each row."),
     "delayed": (lambda m: m.fit(dask.delayed(X), ROWS[1]), ArgumentTypeError, "X must be a Dask array or frame, got Delayed"),
+    "delayed y": (lambda m: m.fit(ROWS[0], dask.delayed(Y)), ArgumentTypeError, r"Pass dask.array.from_delayed\(y, shape, dtype\), or dask.dataframe.from_delayed\(\[y\]\) of a frame"),
+    "future": (lambda m: m.fit(m.client.scatter(X), ROWS[1]), ArgumentTypeError, r"got Future. Pass dask.array.from_delayed\(X, shape, dtype\)"),
+    "list of delayed": (lambda m: m.fit([dask.delayed(X)], ROWS[1]), ArgumentTypeError, r"dask.array.concatenate\(\[dask.array.from_delayed\(x, shape, dtype\) for x in X\]\)"),
+    "list of arrays": (lambda m: m.fit([ROWS[0]], ROWS[1]), ArgumentTypeError, r"got list. Pass dask.array.concatenate\(X\)"),
+    "bag": (lambda m: m.fit(bag.from_sequence([1, 2]), ROWS[1]), ArgumentTypeError, r"got Bag. Pass columns of X.to_dataframe\(\)"),
+    "single value": (lambda m: m.fit(ROWS[0], ROWS[1].sum()), DataError, "y is a single value, without an axis of rows. Pass one value per row."),
+    "y in memory beside a frame": (lambda m: m.fit(frame_of(X, 3), Y), ArgumentTypeError, r"or arrays: X.to_dask_array\(lengths=True\), dask.array.from_array\(y\)"),
+    "step in front": (lambda m: m.fit(X, ROWS[1]), ArgumentTypeError, r"pass the pipeline as the model: OrtGradientRegressor\(pipeline\)"),
+    "rows of one": (lambda m: m.fit(ROWS[0][:0], ROWS[1][:0]), DataError, "X has no rows: all partitions are empty"),
+    "masked y": (lambda m: m.fit(ROWS[0], da.ma.masked_greater(ROWS[1], 1)), DataError, r"known = ~dask.array.ma.getmaskarray\(y\), fit\("),
+    "package": (lambda m: m.fit(ROWS[0].map_blocks(lacks_a_package, meta=np.empty((0, 5))), ROWS[1]), ClusterError, "A worker cannot import a module: No module named 'no_such_package'. Install it on each worker"),
+    "argument": (lambda m: m.fit(*ROWS, client=m.client), ArgumentTypeError, r"fit has no argument 'client'. It is a parameter of the estimator"),
+    "client as model": (lambda m: on_dask.OrtGradientRegressor(m.client).fit(*ROWS), ParameterError, "got a Client of Dask. Pass it by name: client=client."),
+    "cluster": (lambda m: m.set_params(client=m.client.cluster).fit(*ROWS), ParameterError, r"Pass client=distributed.Client\(cluster\)\."),
+    "class": (lambda m: m.set_params(client=distributed.Client).fit(*ROWS), ParameterError, r"Pass client=distributed.Client\(\), which starts a cluster"),
     "score": (lambda m: m.fit(*ROWS).score(*ROWS, da.zeros(90, chunks=30)), DataError, "No partition has a row with"),
     "client": (lambda m: m.set_params(client="tcp://h:1").fit(*ROWS), ParameterError, "client must be a distributed.Client.*, got 'tcp://h:1'. Pass client=distributed.Client\\('tcp"),
     "failures": (lambda m: m.set_params(max_failures=-1).fit(*ROWS), ParameterError, "max_failures must be a non-negative integer, got -1"),
@@ -707,6 +729,15 @@ def test_an_accuracy_of_no_rows_is_refused(client):
 def test_the_number_of_workers_is_an_argument_of_the_client():
     with pytest.raises(ArgumentTypeError, match=r"Pass a client: client=distributed.Client\(n_workers=...\)"):
         on_dask.OrtGradientRegressor(n_workers=2)
+
+
+def test_a_cluster_without_workers_is_named():
+    with distributed.Client(processes=False, n_workers=0, dashboard_address=":0") as empty:
+        model = on_dask.OrtGradientRegressor(REGRESSOR, client=empty, timeout=0.1)
+        with pytest.raises(
+            ClusterError, match=r"knows 0 workers\. Start some, .* A worker that lacks onnxtrain ends at"
+        ):
+            model.fit(*ROWS)
 
 
 def test_without_a_client_there_is_no_cluster():

@@ -47,6 +47,12 @@ class NamesItsParameters:
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Check the names of the arguments; ``__init__`` stores them."""
         signature = _signature(cls)
+        if inspect.isabstract(cls):
+            missing = " and ".join(sorted(getattr(cls, "__abstractmethods__", ())))
+            raise ArgumentTypeError(
+                f"{cls.__name__} lacks the method {missing}. Define it in a class derived from {cls.__name__}, or use "
+                "a class of onnxtrain.optim, such as SGD() or Cosine()."
+            )
         if unknown := signature.unknown(kwargs):
             if unknown == "alpha" and kwargs.get("loss") == "quantile":  # as in GradientBoostingRegressor
                 raise ArgumentTypeError(f"{cls.__name__} has no parameter 'alpha'. {REMEDIES['quantile']}")

@@ -44,6 +44,16 @@ _AS_PANDAS = {
 }
 
 
+#: What to do with rows that can be read only once, in partial_fit and in methods that take rows in memory.
+_ONCE = (
+    r"For rows that come only once, use partial_fit\.",
+    "For rows that come only once: for X, y in batches: model.partial_fit(X, y).",
+)
+_BATCHES = (
+    r"^(X is an? \w+)(?:, which can be read only once)?, but (?:each epoch|fit draws) .*",
+    r"\1, and not an array or a frame. If it yields rows, pass list(X); if batches, numpy.concatenate(list(X)).",
+)
+
 #: What a part is, by the code for all rows.
 _OF_PART = {
     "Call fit(X, y)": "(X, y)",
@@ -95,10 +105,18 @@ def for_call(message: str, method: str, X: object, y: object = None) -> str:
     >>> for_call("Leave it out: known = numpy.isfinite(y), fit(X[known], y[known]).", "partial_fit", [[1], [2]])
     'Leave it out: known = numpy.isfinite(y), partial_fit(numpy.asarray(X)[known], y[known]).'
     """
+    if method != "fit":
+        pattern, remedy = _ONCE if method == "partial_fit" else _BATCHES
+        message = re.sub(pattern, remedy, message)
     if method not in ("fit", "partial_fit", "score", "losses", "gradient"):  # which take rows alone
         message = message.replace("fit(X[known], y[known])", "fit(X[known])")
     message = re.sub(_ONE, r"1 \1", re.sub(_LEAVES_OUT, method, for_table(message, X)))
-    if len(getattr(y, "shape", ())) == 2 or (isinstance(y, (list, tuple)) and y and isinstance(y[0], (list, tuple))):
+    if hasattr(X, "to_numpy"):
+        message = re.sub(r"(?<![\w.])X(?=\.(reshape|repeat)\(|\[None\]|\[\.\.\.,|\[:, )", "X.to_numpy()", message)
+    shape = getattr(y, "shape", ())
+    if (isinstance(shape, tuple) and len(shape) == 2) or (
+        isinstance(y, (list, tuple)) and y and isinstance(y[0], (list, tuple))
+    ):
         message = re.sub(_KNOWN, r"\1\2.all(axis=1)", message)
         message = re.sub(_MISSING, r"\1\2.any(axis=1)", message)
     for name in [name for name, values in (("X", X), ("y", y)) if isinstance(values, (list, tuple))]:

@@ -137,6 +137,8 @@ class Registry(Mapping[str, T]):
         for name in names:
             if not isinstance(name, str):
                 bare = ' Give the decorator the name in parentheses: ("name").' if callable(name) else ""
+                if isinstance(name, (list, tuple)) and name:
+                    bare = f" Pass them one by one: {', '.join(map(repr, name))}."
                 if hasattr(name, "SerializeToString"):
                     bare = " The decorator registers a function. For the gradient of a model, use onnx_derivative(onx)."
                 raise ParameterError(f"The name of a {self.kind} must be a string, got {name!r:.80}.{bare}")

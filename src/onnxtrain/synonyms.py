@@ -39,7 +39,7 @@ SYNONYMS = {
     "loss": "criterion objective loss_fn loss_function learning_loss cost",
     "loss_params": "loss_kwargs loss_args loss_kwds",
     "max_iter": "epoch epochs n_epochs num_epochs nb_epoch nb_epochs max_epochs n_iter n_iterations max_iterations "
-    "iterations num_train_epochs max_steps num_steps steps num_boost_round n_rounds nrounds",
+    "iterations num_train_epochs max_steps num_steps steps num_boost_round n_rounds nrounds num_iterations",
     "n_iter_no_change": "patience early_stopping_patience",
     "n_threads": "n_jobs num_threads nthread threads n_workers num_workers intra_op_num_threads",
     "on_interrupt": "interrupt on_keyboard_interrupt",
@@ -51,7 +51,7 @@ SYNONYMS = {
     "solver": "optimizer optim optimiser algorithm updater training_optimizer_name",
     "tol": "min_delta tolerance eps_stop",
     "validation_fraction": "validation_split val_size val_split valid_size validation_size test_size",
-    "verbose": "verbosity log_level progress_bar enable_logging",
+    "verbose": "verbosity log_level progress_bar enable_progress_bar enable_logging",
     "warm_start": "resume_training continue_training",
     "weights": "target_modules",
     "weights_to_train": "trainable trainable_weights trainable_params params_to_train freeze frozen freeze_layers "
@@ -118,10 +118,27 @@ REMEDIES = {
     "return_std": "Training gives no standard deviation. Use model.predict(X, return_std=True) of the model itself, or "
     "train bounds with loss='quantile'.",
     "y_true": "Pass the rows and their targets, score(X, y). A metric of sklearn.metrics compares y with predictions.",
+    "is_unbalance": "Set class_weight='balanced' of OrtGradientClassifier.",
+    "input_ids": "Pass the inputs of a model as one dictionary, X={'input_ids': ids, 'attention_mask': mask}.",
+    "raw_score": "decision_function(X) of a classifier returns the scores.",
+    "ckpt_path": "Pass the file to fit: fit(X, y, checkpoint=path, resume=True).",
+    "categorical_feature": "Encode categories in the model: estimator=make_pipeline(make_column_transformer("
+    "(OneHotEncoder(), columns), remainder='passthrough'), model).",
+    "init_score": "Training starts from the weights of the model. Pass a fitted one: estimator=model.",
+    "check_val_every_n_epoch": "The loss of the validation set is computed after each epoch.",
+    "kernel": "Set it on the model: estimator=SVC(kernel=...) or SVR(kernel=...).",
     "drop_last": "The last batch of an epoch contains the remaining rows, and counts as that many.",
 }
 _SAME_REMEDY = {
     "scale_pos_weight": "pos_weight",
+    "is_unbalance": "unbalanced_sets auto_class_weights",
+    "input_ids": "attention_mask token_type_ids pixel_values input_values input_features inputs_embeds",
+    "raw_score": "output_margin",
+    "ckpt_path": "resume_from_checkpoint",
+    "categorical_feature": "categorical_features cat_features enable_categorical",
+    "init_score": "base_margin base_score coef_init intercept_init",
+    "check_val_every_n_epoch": "val_check_interval validation_freq eval_freq",
+    "early_stopping_rounds": "early_stopping_round",
     "beta_1": "betas beta1",
     "beta_2": "beta2",
     "callbacks": "callback_list",
@@ -132,7 +149,8 @@ _SAME_REMEDY = {
     "fit_intercept": "positive normalize",
     "initial_epoch": "init_model xgb_model",
     "hidden_layer_sizes": "activation dropout_rate hidden_size hidden_units layers n_hidden n_layers units",
-    "max_depth": "num_leaves max_leaves max_leaf_nodes min_samples_leaf min_child_weight colsample_bytree subsample",
+    "max_depth": "num_leaves max_leaves max_leaf_nodes min_samples_leaf min_child_weight colsample_bytree subsample "
+    "min_child_samples min_data_in_leaf feature_fraction bagging_fraction boosting_type max_bin",
     "lora_dropout": "lora_bias use_rslora use_dora",
     "metrics": "metric scoring scorer eval_metric compute_metrics metric_for_best_model",
     "nesterovs_momentum": "nesterov",
@@ -147,12 +165,14 @@ _SAME_REMEDY = {
     "target": "label label_col label_column target_col target_column target_name y_col y_column y_name",
     "t_max": "decay_steps n_steps num_training_steps total_iters total_steps",
     "validation_data": "eval_dataset valid_dataset val_dataset validation_dataset valid_data val_data "
+    "val_dataloaders val_dataloader validation_steps eval_names "
     "validation_set eval_data eval_X valid_set valid_sets dev_set train_split "
     "x_dev x_eval x_holdout x_test x_valid y_dev y_eval y_holdout y_test y_valid",
     "scaler": "normalizer preprocessor scale standardize transformer",
-    "save_strategy": "save_steps output_dir save_total_limit checkpoint_dir",
+    "save_strategy": "save_steps output_dir save_total_limit checkpoint_dir default_root_dir",
     "label_smoothing": "label_smoothing_factor",
-    "train_dataset": "train_data dataset data data_collator processing_class tokenizer",
+    "train_dataset": "train_data dataset data data_collator processing_class tokenizer train_dataloaders "
+    "train_dataloader datamodule",
     "gradient_checkpointing": "use_checkpointing recompute",
     "report_to": "logging_steps logging_strategy logging_dir eval_strategy evaluation_strategy eval_steps logger",
     "warmup": "warmup_steps num_warmup_steps warmup_ratio",

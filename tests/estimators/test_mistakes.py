@@ -2216,6 +2216,11 @@ SECOND_HOUR = [
     ),
     (lambda r: r.predict(pd.Series(X[0])), DataError, "A row of a frame is frame.iloc[[0]], a column frame[['name']]"),
     (
+        lambda _: C(PIXELS).fit(pd.DataFrame(np.ones((20, 192))), [0, 1] * 10),
+        DataError,
+        "X has 2 axes, but the model takes 4. Pass X.to_numpy().reshape(-1, 3, 8, 8).",
+    ),
+    (
         lambda _: C(PIXELS).fit(np.array(["cat.png", "dog.JPEG"] * 10), [0, 1] * 10),
         DataError,
         "X contains names of files, such as 'cat.png'. Pass the pixels, in the size and scale of the model, for example",
@@ -3499,6 +3504,11 @@ FIFTH_HOUR = [
         lambda _: R().fit(LATER, y),
         DataError,
         "X is a Delayed, whose value is not known yet. Pass X.compute().",
+    ),
+    (
+        lambda _: R().fit([LATER], y),
+        DataError,
+        "X is a list of Delayed, whose values are not known yet. Pass numpy.concatenate(dask.compute(*X))",
     ),
     (lambda r: r.predict(Future()), DataError, "X is a Future, whose value is not known yet. Pass X.result()."),
     (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -34,17 +35,22 @@ from sklearn.model_selection import (
 )
 from sklearn.multioutput import MultiOutputRegressor
 from sklearn.neural_network import MLPRegressor
-from sklearn.pipeline import make_pipeline
+from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import LabelEncoder, OneHotEncoder, StandardScaler
 
 from onnxtrain import (
+    LiveLossCurve,
     LoRA,
+    LossCurveDisplay,
+    WeightsDisplay,
     add_loss_output,
     average_states,
     clear_caches,
     gradient_rule,
     limit_caches,
     load,
+    loss,
+    no_gradient,
     plot_graph,
     random_feed,
     save,
@@ -64,11 +70,19 @@ from onnxtrain.errors import (
     ParameterError,
     WeightError,
 )
-from onnxtrain.optim import Adam, Proximal
+from onnxtrain.optim import Adam, Optimizer, Proximal, Schedule
 from onnxtrain.rows import from_files
 from onnxtrain.testing import check_gradient
 
 X, y = load_diabetes(return_X_y=True)
+
+
+def trained_by(update):
+    """Train with an optimizer of one slot that has this method."""
+    mine = type("Mine", (Optimizer,), {"slots": ("mean",), "update": update})
+    return R(solver=dataclass(frozen=True)(mine)()).fit(X, y)
+
+
 IRIS, SPECIES = load_iris(return_X_y=True)
 PAIRS = IRIS[50:], SPECIES[50:] - 1
 NAMES = np.array(["setosa", "versicolor", "virginica"])[SPECIES]
@@ -417,6 +431,91 @@ def of_ones(op, y_true, y_pred):
             DataError,
             "fit(onnxtrain.rows.from_parquet('rows.parquet', label=...)), because X is a path.",
         ),
+        (lambda: LiveLossCurve("."), ParameterError, "path='.' is a folder. Pass the path of a picture in it"),
+        (lambda: LiveLossCurve(rate="yes"), ParameterError, "rate must be True, to draw the learning rate as well, or"),
+        (lambda: loss("floored", least=3), ParameterError, "got 3. Pass least=lambda: (3, True)."),
+        (lambda: gradient_rule("Cube", domain=3), ParameterError, "domain must be a string, such as 'my.domain', or"),
+        (lambda: no_gradient("Cube", domain=None), ParameterError, "for ai.onnx, got None"),
+        (lambda: Optimizer(), ArgumentTypeError, "Optimizer lacks the method update. Define it in a class derived"),
+        (lambda: Schedule(), ArgumentTypeError, "use a class of onnxtrain.optim, such as SGD() or Cosine()."),
+        (
+            lambda: WeightsDisplay({"a": "abc"}),
+            ArgumentTypeError,
+            "The weight 'a' must be an array of numbers, got 'abc'",
+        ),
+        (
+            lambda: R(l1_method=None).fit(X, y),
+            ParameterError,
+            "'proximal' makes weights exactly zero; no penalty is l1=0",
+        ),
+        (
+            lambda: add_loss_output(LINE, class_axis=1),
+            LossError,
+            "class_axis is for classification losses only, got 1 for the loss 'squared_error'. Leave it out.",
+        ),
+        (lambda: add_loss_output(LINE, ignore_index="x"), LossError, "only, got 'x' for the loss 'squared_error'"),
+        (
+            lambda: add_loss_output(LINE, "log", ignore_index=-1.5),
+            LossError,
+            "ignore_index must be an integer, such as ignore_index=-100, got -1.5.",
+        ),
+        (
+            lambda: WeightsDisplay({"a": [[1], [1, 2]]}),
+            ArgumentTypeError,
+            "'a' must be an array of numbers, got [[1], [1",
+        ),
+        (lambda: LossCurveDisplay(["a"]), ArgumentTypeError, "A curve must contain one number per epoch, got ['a']"),
+        (
+            lambda: LossCurveDisplay.from_estimator(R(max_iter=1).fit(X, y), rate="yes"),
+            ParameterError,
+            "rate must be True, to draw the learning rate as well, or False, got 'yes'.",
+        ),
+        (lambda: add_loss_output(LINE, label_name=None), LossError, "label_name must be a non-empty string, got None."),
+        (lambda: gradient_rule("Cube", domain="my", flat=0), ParameterError, "flat must be a tuple of positions of"),
+        (lambda: gradient_rule("Cube", domain="my", broadcast="yes"), ParameterError, "True or False, got 'yes'."),
+        (lambda: gradient_rule("Cube", domain="my")(3), ParameterError, "called as rule(op, node, dy), got 3."),
+        (lambda: gradient_rule(["A", "B"], domain="my"), ParameterError, "Pass them one by one: 'A', 'B'."),
+        (lambda: trained_by(lambda self, op, w, dw, slots, lr: (w, ())), OptimizerError, "got the weight and 0 slots."),
+        (
+            lambda: trained_by(lambda self, op, w, dw, slots, lr: (dw, [X[0]])),
+            OptimizerError,
+            "1 here, got an object of type ndarray. End it with return w, slots, which are results of op.",
+        ),
+        (
+            lambda: trained_by(lambda self, op, w, dw, slots, lr: (op.Sub(w, dw), [dw])),
+            OptimizerError,
+            "update does not read its slot 'mean'. Compute with its value, one of `slots`, or leave",
+        ),
+        (
+            lambda: trained_by(lambda self, op, w, dw, slots, lr: setattr(self, "t", 1)),
+            OptimizerError,
+            "update changes self.t, but it runs once for each weight when the graph is built",
+        ),
+        (lambda: type("Twice", (Optimizer,), {"slots": ("m", "m")}), OptimizerError, "must differ, got ('m', 'm')."),
+        (
+            lambda: R().fit(X, y, sample_weight=pd.to_timedelta(np.arange(len(y)), unit="s")),
+            DataError,
+            "sample_weight must contain one number per row, but contains '0 ",
+        ),
+        (lambda: R().fit(X, y, callback=[print, "stop"]), ParameterError, "after each epoch, got 'stop'. For example"),
+        (
+            lambda: R().partial_fit(iter([(X, y)])),
+            ArgumentTypeError,
+            "For rows that come only once: for X, y in batches: model.partial_fit(X, y).",
+        ),
+        (
+            lambda: R(max_iter=1).fit(X, y).predict(row for row in X),
+            ArgumentTypeError,
+            "X is a generator, and not an array or a frame. If it yields rows, pass list(X); if batches, numpy.con",
+        ),
+        (
+            lambda: R(Pipeline([])).fit(X, y),
+            ParameterError,
+            "The pipeline has no steps. Put a regressor into it, which",
+        ),
+        (lambda: R().fit(X, y, ckpt_path="fit.onnx"), ArgumentTypeError, "fit(X, y, checkpoint=path, resume=True)."),
+        (lambda: R(num_iterations=3), ArgumentTypeError, "Did you mean 'max_iter'?"),
+        (lambda: C(is_unbalance=True), ArgumentTypeError, "Set class_weight='balanced' of OrtGradientClassifier."),
         (lambda: R(max_iter=1).fit(X, y).summary().as_frame(), AttributeError, "Use pandas.DataFrame(summary.layers)."),
     ],
 )

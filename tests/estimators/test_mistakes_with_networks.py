@@ -214,6 +214,16 @@ CALLS = [
         "but 3 columns with numbers as names. If they are the positions of the tokens, pass {'input_ids': X.to_numpy(), 'at",
     ),
     (
+        lambda: C(READER).fit({"input": IDS, "attention_mask": MASK}, KINDS),
+        DataError,
+        "X has no column 'input_ids', which is an input of the model. Rename one of its columns: input.",
+    ),
+    (
+        lambda: C(READER, max_iter=1).fit(TOKENS, KINDS).predict(input_ids=IDS, attention_mask=MASK),
+        ArgumentTypeError,
+        "Pass the inputs of a model as one dictionary, X={'input_ids': ids, 'attention_mask': mask}.",
+    ),
+    (
         lambda: C(READER).fit({"input_ids": IDS}, KINDS),
         DataError,
         "X has no column 'attention_mask', which is an input of the model. The tokenizer makes it. A mask that keeps all tokens is "
@@ -837,6 +847,10 @@ def test_the_answer_says_what_was_found_and_what_to_do(call, error, message):
             "the output 'Y' of the model is always from 0 to inf, so it cannot predict 50% of them. Pass a model without "
             "its last activation, or scaled targets, such as y - y.min().",
         ),
+        (
+            lambda: C(WRITER, max_iter=0).fit(IDS, np.array([0, 1, 2, 3, 255] * 12).reshape(20, 3)),
+            "The label 255 is trained as a class of its own, but the output has the classes 0 to 4. If it",
+        ),
     ],
     ids=[
         "mask",
@@ -850,6 +864,7 @@ def test_the_answer_says_what_was_found_and_what_to_do(call, error, message):
         "certain",
         "sigmoid",
         "relu",
+        "ignored",
     ],
 )
 def test_what_is_probably_meant_otherwise_is_warned_of(call, message):

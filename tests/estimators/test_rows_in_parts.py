@@ -429,6 +429,17 @@ def test_masked_values_are_not_taken_for_others(call):
     OrtGradientClassifier(max_iter=1).fit(np.ma.masked_greater(X, 200), y)
 
 
+def test_masked_values_of_dask_are_not_taken_for_others():
+    da = pytest.importorskip("dask.array")
+    masked, labels = da.ma.masked_greater(da.from_array(X), 2), da.from_array(y)
+    with pytest.raises(
+        DataError, match=r"masked values. Fill them, X = dask.array.ma.filled\(X.astype\(float\), numpy.nan\)"
+    ):
+        OrtGradientClassifier(max_iter=1).fit(masked, labels)
+    with pytest.raises(DataError, match=r"known = ~dask.array.ma.getmaskarray\(y\), fit\(X\[known\], y\[known\]\)"):
+        OrtGradientClassifier(max_iter=1).fit(X, da.ma.masked_equal(da.from_array(np.arange(len(X)) % 3), 0))
+
+
 @pytest.mark.parametrize("missing", [None, np.nan])
 def test_rows_without_a_label_are_counted(missing):
     labels = y.astype(object)

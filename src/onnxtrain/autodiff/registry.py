@@ -84,13 +84,18 @@ def gradient_rule(
     ...     return op.Mul(dy, op.Mul(3.0, op.Mul(x, x)))
     """
     RULES.check_names(op_types)
+    _check_domain(domain)
+    if not isinstance(flat, (tuple, list)) or not all(type(i) is int and i >= 0 for i in flat):
+        raise ParameterError(f"flat must be a tuple of positions of operands, such as (1,), got {flat!r:.80}.")
+    if not isinstance(broadcast, bool):
+        raise ParameterError(f"broadcast must be True or False, got {broadcast!r:.80}.")
 
     def decorate(rule: Rule) -> Rule:
         if not is_of_package(rule):  # the rules here include operators that are newer than the oldest supported onnx
             _check_operators(op_types, domain)
             _check_arguments(rule)
         keys = (operator_name(name, domain) for name in op_types)
-        RULES.register(*keys, override=override, definition=rule)(Derivative(rule, broadcast, flat))
+        RULES.register(*keys, override=override, definition=rule)(Derivative(rule, broadcast, tuple(flat)))
         return rule
 
     return decorate
@@ -128,9 +133,19 @@ def no_gradient(*op_types: str, domain: str = "", override: bool = False) -> Non
     onnxtrain.errors.ParameterError: ...Relu...
     """
     RULES.check_names(op_types)
+    _check_domain(domain)
     _check_operators(op_types, domain)
     keys = (operator_name(name, domain) for name in op_types)
     RULES.register(*keys, override=override, definition=no_gradient)(Derivative(None))
+
+
+def _check_domain(domain: object) -> None:
+    """Raise if a domain is not a string: no node could use the registration."""
+    if not isinstance(domain, str):
+        raise ParameterError(
+            f"domain must be a string, such as 'my.domain', or '' for ai.onnx, got {domain!r:.80}. The opset is not "
+            "part of the domain."
+        )
 
 
 def _check_operators(op_types: Sequence[str], domain: str) -> None:
@@ -156,6 +171,8 @@ def _check_operators(op_types: Sequence[str], domain: str) -> None:
 
 def _check_arguments(rule: Rule) -> None:
     """Raise for a function that cannot be called with the builder, the node and a gradient."""
+    if not callable(rule):
+        raise ParameterError(f"A gradient rule must be a function, called as rule(op, node, dy), got {rule!r:.80}.")
     signature = inspect.signature(rule)
     takes_any = any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
     if not takes_any and len(signature.parameters) < 3:

@@ -11,6 +11,7 @@ import numpy as np
 from distributed import Client
 
 from onnxtrain import estimators as plain
+from onnxtrain.arguments import names_its_arguments
 from onnxtrain.dask.partitions import is_lazy, mapped, partitions
 from onnxtrain.dask.rows import DistributedRows
 from onnxtrain.dask.scores import accuracy, r_squared
@@ -67,6 +68,7 @@ class OnDask(OrtGradientEstimator):
         take_learned(local, self)
         return local
 
+    @names_its_arguments
     def fit(
         self,
         X: Any,
@@ -127,6 +129,8 @@ class OnDask(OrtGradientEstimator):
                 "y is missing. Pass Dask arrays or frames: fit(X, y). Rows in parts are for the estimator of onnxtrain "
                 f"itself: onnxtrain.{type(self).__name__}(...).fit(parts)."
             )
+        if isinstance(self.estimator, Client):
+            raise ParameterError("estimator must be a model, got a Client of Dask. Pass it by name: client=client.")
         own = [] if callback is None else [as_listener(callback)]
         workers = Workers.of(self.client, self.max_failures, self.timeout)
         local = self.to_local()
@@ -302,6 +306,7 @@ class OrtGradientRegressor(OnDask, plain.OrtGradientRegressor):
         super().__init__(estimator, **parameters)
         self.client, self.max_failures, self.timeout = client, max_failures, timeout
 
+    @names_its_arguments
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # type: ignore[override]  # no parts
         """Return R², computed from sums over the partitions.
 
@@ -350,6 +355,7 @@ class OrtGradientClassifier(OnDask, plain.OrtGradientClassifier):
         super().__init__(estimator, **parameters)
         self.client, self.max_failures, self.timeout = client, max_failures, timeout
 
+    @names_its_arguments
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:  # type: ignore[override]  # no parts
         """Return the accuracy, computed from sums over the partitions.
 

@@ -14,7 +14,7 @@ import scipy.sparse
 from dask.utils import is_dataframe_like, is_series_like
 
 from onnxtrain.errors import ArgumentTypeError, DataError
-from onnxtrain.rows.lazy import unmasked
+from onnxtrain.rows.lazy import as_collection, unmasked
 
 #: A partition: X, y, sample_weight; the last two may be None.
 Part = tuple[Any, Any, Any]
@@ -49,8 +49,10 @@ def partitions(X: Any, y: Any = None, sample_weight: Any = None, *, suffix: str 
         if column is not None and not is_lazy(column):
             raise ArgumentTypeError(
                 f"{name}{suffix} must be a Dask array or frame, got {type(column).__name__}. "
-                f"{_in_partitions(column, f'{name}{suffix}') if suffix else _elsewhere(column, X)}"
+                f"{_in_partitions(column, f'{name}{suffix}') if suffix else _elsewhere(name, column, X, y)}"
             )
+        if column is not None and not column.ndim:
+            raise DataError(f"{name}{suffix} is a single value, without an axis of rows. Pass one value per row.")
     found = {name: _delayed(column, X) for name, column in columns.items() if column is not None}
     n_parts = len(found["X"])
     for name, column in columns.items():
@@ -70,17 +72,24 @@ def partitions(X: Any, y: Any = None, sample_weight: Any = None, *, suffix: str 
     return [dask.delayed(_part)(*part) for part in zip(found["X"], *rest, strict=True)]
 
 
-def _elsewhere(column: Any, X: Any) -> str:
-    """Return the remedy for rows that are not distributed: a name of a column of X, a path, or rows in memory."""
+def _elsewhere(name: str, column: Any, X: Any, y: Any) -> str:
+    """Return the remedy for rows that are no collection: a column of X, a path, Delayed, rows in memory."""
+    if remedy := as_collection(name, column):
+        return remedy
     names = [column] if isinstance(column, str) else column
     if isinstance(names, list) and all(isinstance(name, str) and name in getattr(X, "columns", ()) for name in names):
         return f"Pass X.drop(columns={column!r}) and X[{column!r}]."
     if isinstance(column, (str, os.PathLike)):
         read = "read_parquet" if os.fspath(column).endswith(".parquet") else "read_csv"
         return f"Read the files, frame = dask.dataframe.{read}({os.fspath(column)!r}), and pass columns of the frame."
+    if is_lazy(X) and hasattr(X, "divisions"):  # an array has other partitions than a frame
+        return (
+            f"Pass a column of the frame of X, or arrays: X.to_dask_array(lengths=True), dask.array.from_array({name})."
+        )
+    before = " If a step of a pipeline made them, pass the pipeline as the model: OrtGradientRegressor(pipeline)."
     return (
         "For rows in the memory of one process, use the estimators of onnxtrain itself, or dask.array.from_array to "
-        "make a Dask array."
+        f"make a Dask array.{before if name == 'X' and is_lazy(y) else ''}"
     )
 
 
@@ -95,9 +104,12 @@ def _part(X: Any, y: Any, sample_weight: Any) -> Part:
     lengths = {name: len_of(x) for name, x in (("y", y), ("sample_weight", sample_weight)) if x is not None}
     for name, length in lengths.items():
         if length != len_of(X):
-            raise DataError(f"A partition of {name} has {length} rows, but that of X has {len_of(X)}.")
+            raise DataError(
+                f"A partition of {name} has {length} rows, but that of X has {len_of(X)}. "
+                f"Select the rows of {name} and of X alike, before they are cut into partitions."
+            )
     for name, values in (("X", X), ("y", y), ("sample_weight", sample_weight)):
-        unmasked(values, name)
+        unmasked(values, name, of_dask=True)
     return X, y.toarray() if scipy.sparse.issparse(y) else y, sample_weight
 
 
@@ -137,4 +149,4 @@ def mapped(function: Callable[..., np.ndarray], model: Any, X: Any, like: np.nda
 
 
 def _mapped(function: Callable[..., np.ndarray], model: Any, X: Any, nothing: np.ndarray) -> np.ndarray:
-    return function(model, unmasked(X, "X")) if len_of(X) else nothing
+    return function(model, unmasked(X, "X", of_dask=True)) if len_of(X) else nothing

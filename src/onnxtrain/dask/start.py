@@ -84,7 +84,9 @@ class Sample:
         found: list[Glance] = workers.results(lambda: workers.submit(glance, parts, size, classifies), parts)
         samples = [some.sample for some in found if some.sample is not None]
         if not samples:
-            raise DataError("No partition has a row with a nonzero sample weight.")
+            if not any(some.n_rows for some in found):
+                raise DataError("X has no rows: all partitions are empty. The selection of rows may be empty.")
+            raise DataError("No partition has a row with a nonzero sample weight. Pass weights above 0 for some rows.")
         counts: dict[Any, int] = {}
         for one in found:
             for label, n in one.counts.items():
@@ -106,7 +108,10 @@ def _below(X: Sequence[Any]) -> Any:
     forms = [form_of(rows) for rows in X]
     for form in forms:
         if form != forms[0]:
-            raise DataError(f"All partitions must have the same form of rows, got {form} and {forms[0]}.")
+            raise DataError(
+                f"All partitions must have the same form of rows, got {form} and {forms[0]}. Convert all in the same "
+                "way, such as X.map_blocks(scipy.sparse.csr_array), or select the same columns of each."
+            )
     if hasattr(X[0], "iloc"):
         import pandas as pd
 

@@ -28,6 +28,12 @@ _PAUSE = 0.1
 #: From this size in bytes, weights are sent separately, not within each task.
 _LARGE = 2**16
 
+#: The remedy for a cluster without workers.
+_NO_WORKERS = (
+    " Start some, for example with cluster.scale(2). A worker that lacks onnxtrain ends at its first task, with "
+    "ModuleNotFoundError in its log. Start it in the environment of the client."
+)
+
 #: The exceptions raised if a lost worker held data that Dask cannot recompute: data that was sent to it.
 _LOST = (KilledWorker, CancelledError, CommClosedError)
 
@@ -78,7 +84,7 @@ class Workers:
         if not isinstance(client, Client) or client.asynchronous:
             raise ParameterError(
                 f"client must be a distributed.Client(...) created without asynchronous=True, got {client!r}."
-                f"{f' Pass client=distributed.Client({client!r}).' if isinstance(client, str) else ''}"
+                f"{_as_client(client)}"
             )
         if client.status != "running":
             raise ParameterError(f"The client is {client.status}. Create a new one, distributed.Client(...).")
@@ -151,6 +157,12 @@ class Workers:
                 return self._within_limit(partial(self.client.gather, list(futures)))
             except _LOST as e:
                 lost = e
+            except ImportError as e:
+                raise ClusterError(
+                    f"A worker cannot import a module: {e}. Install it on each worker, for example with "
+                    "client.register_plugin(distributed.PipInstall([name])), or start the workers in the environment "
+                    "of the client."
+                ) from e
             finally:
                 # also after Ctrl-C: waiting and running tasks are no longer needed
                 if self.client.status == "running":
@@ -225,4 +237,14 @@ class Workers:
             f"No response from {subject} within timeout={self.timeout:g} seconds. The scheduler knows "
             f"{len(self.threads)} workers"
             + (f" and waits for {names}, which may be stopped, swapping or cut off from the network." if names else ".")
+            + ("" if self.threads else _NO_WORKERS)
         )
+
+
+def _as_client(given: object) -> str:
+    """Return the remedy for an address, a cluster or a class that is passed in place of a client."""
+    if given is Client or given is True:
+        return " Pass client=distributed.Client(), which starts a cluster of this machine."
+    if isinstance(given, str):
+        return f" Pass client=distributed.Client({given!r})."
+    return " Pass client=distributed.Client(cluster)." if hasattr(given, "scheduler_address") else ""

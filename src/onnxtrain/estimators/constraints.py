@@ -259,6 +259,7 @@ _INSTEAD = {
     "max_iter": "Pass a large number for no limit: tol, n_iter_no_change and early_stopping end a fit before.",
     "n_iter_no_change": "To never stop early, set tol=0 and n_iter_no_change=max_iter.",
     "n_threads": "None uses one thread for a small model, else all that this process may use.",
+    "l1_method": "'penalty' adds the penalty to the loss; 'proximal' makes weights exactly zero; no penalty is l1=0.",
     "loss_params": "Pass a mapping from names to values: loss_params={'delta': 1.0}.",
     "on_interrupt": "'keep' ends the fit with the weights so far, 'raise' raises KeyboardInterrupt.",
     "output": "Pass the name or the index of an output of the ONNX model, or None. A fit trains one output; a Concat "

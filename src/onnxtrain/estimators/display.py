@@ -156,7 +156,7 @@ class LossCurveDisplay(NamesItsAttributes, metaclass=NamesItsConstructors):
             if isinstance(curve, History):
                 raise ArgumentTypeError("A curve must contain one number per epoch, got History. Pass history_.loss.")
             of_estimators = hasattr(curve, "__iter__") and any(hasattr(one, "fit") for one in curve)
-            if isinstance(curve, str) or not hasattr(curve, "__len__") or of_estimators:
+            if isinstance(curve, str) or not hasattr(curve, "__len__") or of_estimators or not _is_numeric(curve):
                 raise ArgumentTypeError(
                     f"A curve must contain one number per epoch, got {curve!r:.80}. To plot a fitted estimator, use "
                     "LossCurveDisplay.from_estimator(estimator)."
@@ -197,6 +197,7 @@ class LossCurveDisplay(NamesItsAttributes, metaclass=NamesItsConstructors):
         """
         trained = _trained(estimator, "LossCurveDisplay")
         history = trained.history_
+        _check_rate(rate)
         best = history.best_epoch if history.validation_loss else None
         rates = history.learning_rate if rate else ()
         display = cls(history.loss, history.validation_loss, best, rates).plot(ax, **kwargs)
@@ -296,6 +297,12 @@ class WeightsDisplay(NamesItsAttributes, metaclass=NamesItsConstructors):
                 "WeightsDisplay.from_estimator(estimator)."
             )
         self.weights = weights
+        for name, weight in weights.items():
+            if not _is_numeric(weight):
+                raise ArgumentTypeError(
+                    f"The weight {name!r} must be an array of numbers, got {weight!r:.80}. Pass the weights of a "
+                    "fitted estimator, weights_, or arrays, such as {'coef': model.coef_}."
+                )
 
     @classmethod
     @lists_its_arguments
@@ -421,6 +428,9 @@ class LiveLossCurve(NamesItsAttributes, metaclass=NamesItsConstructors):
             from onnxtrain.graph import in_folder  # imports onnx, which the classes of this module do not need
 
             raise ParameterError(f"The folder of the picture does not exist.{in_folder(path)}")
+        if path is not None and os.path.isdir(path):
+            raise ParameterError(f"path={path!r} is a folder. Pass the path of a picture in it, such as 'loss.png'.")
+        _check_rate(rate)
         _check_format(path)
         self.path, self.every, self.rate = path, every, rate
         self.loss: list[float] = []
@@ -485,6 +495,19 @@ class LiveLossCurve(NamesItsAttributes, metaclass=NamesItsConstructors):
             else:
                 self._shown.update(figure)
         plt.close(figure)
+
+
+def _check_rate(rate: object) -> None:
+    if not isinstance(rate, bool):
+        raise ParameterError(f"rate must be True, to draw the learning rate as well, or False, got {rate!r:.80}.")
+
+
+def _is_numeric(values: Any) -> bool:
+    """Whether values are an array of real numbers, or an empty one."""
+    try:
+        return np.asarray(values).dtype.kind in "biuf"
+    except ValueError:  # rows of different lengths
+        return False
 
 
 def _check_format(path: str | os.PathLike[str] | None) -> None:

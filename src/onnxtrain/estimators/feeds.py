@@ -113,7 +113,8 @@ def no_column(name: str, names: Sequence[str], inputs: Collection[str], widths: 
     of_tokens = next((remedy for part, remedy in _OF_TOKENS.items() if name.startswith(part)), "")
     if of_tokens and not others and "input_ids" in names:
         return DataError(f"X has no column {name!r}, which is an input of the model. {of_tokens}")
-    if name == "input_ids" and len(inputs) > 1 and not any("id" in other for other in names):
+    renamed = len(others) == 1 < len(names)
+    if name == "input_ids" and len(inputs) > 1 and not any("id" in other for other in names) and not renamed:
         return DataError(
             f"X has no column 'input_ids', which is an input of the model, but {', '.join(names)}. The tokenizer of "
             "the model makes it from texts: X = tokenizer(list(texts), padding=True, return_tensors='np')."

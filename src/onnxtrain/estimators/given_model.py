@@ -112,6 +112,8 @@ def _check_steps(pipeline: ColumnTransformer | Pipeline) -> None:
 
 def _check_last_step(pipeline: Pipeline, kind: str) -> None:
     """Raise a ParameterError if the last step of a pipeline is an ONNX model, or no estimator."""
+    if not pipeline.steps:
+        raise ParameterError(f"The pipeline has no steps. Put a {kind.lower()} into it, which is trained.")
     *steps, last = (step for _, step in pipeline.steps)
     while isinstance(last, Pipeline):
         steps, last = [*steps, *(step for _, step in last.steps[:-1])], last.steps[-1][1]

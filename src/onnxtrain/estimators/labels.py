@@ -429,6 +429,11 @@ def _classes_of(found: np.ndarray, source: Source) -> np.ndarray:
             f"label: known = y != {missing}, fit(X[known], y[known]), and likewise each array of a dictionary."
         )
     if len(found) == n_classes:
+        if missing is not None and n_classes > 2:  # a mask of two classes is often 0 and 255
+            warn(
+                f"The label {missing} is trained as a class of its own, but the output has the classes 0 to "
+                f"{n_classes - 1}. If it marks positions that do not count, set ignore_index={missing}."
+            )
         return found
     if np.issubdtype(found.dtype, np.integer) and found.min() >= 0 and found.max() < n_classes:
         return np.arange(n_classes)

@@ -62,6 +62,8 @@ def _check_callback(callback: object) -> None:
         found = f"the class {getattr(callback, '__name__', '')}" if of_class else f"{callback!r:.80}"
         one = " For example: callback=lambda info: print(info.epoch, info.loss)."
         if isinstance(callback, (list, tuple)):
+            for each in callback:
+                _check_callback(each)
             one = " For several: callback=lambda info: any([f(info) for f in callbacks])."
         if "earlystopping" in type(callback).__name__.casefold():
             one = " Set early_stopping=True and n_iter_no_change, parameters of the estimator."

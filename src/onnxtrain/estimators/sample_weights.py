@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from contextlib import suppress
+from datetime import date, timedelta
 from typing import Any
 
 import numpy as np
@@ -108,7 +109,8 @@ def check_sample_weight(
     _check_kind_of_weights(sample_weight)
     given = np.asarray(sample_weight)
     _check_shape_of_weights(given, y)
-    others = [w for w in given.ravel() if isinstance(w, (str, bytes, complex))] if given.dtype.kind in "USOc" else []
+    kinds = (str, bytes, complex, date, timedelta, np.datetime64, np.timedelta64)
+    others = [w for w in given.ravel() if isinstance(w, kinds)] if given.dtype.kind in "USOcMm" else []
     if others:
         remedy = "such as 0.5 for half the weight"
         with suppress(TypeError, ValueError):

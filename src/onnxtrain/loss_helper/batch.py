@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -111,6 +112,7 @@ def add_loss_output(
     model = graphs.load(onx)
     own = set(model.graph.initializers.values())
     entry = _entry_of(score_name, kwargs, output_is)
+    _check_positions(score_name, entry, class_axis, ignore_index)
     classifies = entry.classifies
     output = choose_output(model, output_index, labels=classifies, argument="output_index")
     output_name = str(output.name)
@@ -153,6 +155,23 @@ def _entry_of(score_name: str | Callable[..., ir.Value], kwargs: Mapping[str, An
             f"for the loss {score_name!r}."
         )
     return entry
+
+
+def _check_positions(score_name: object, entry: Loss, class_axis: object, ignore_index: object) -> None:
+    """Check the types of `class_axis` and `ignore_index`, which a regression loss does not read."""
+    for name, value, default in (("class_axis", class_axis, None), ("ignore_index", ignore_index, -100)):
+        if value == default:
+            continue
+        if not entry.classifies:
+            nans = " Positions whose label is NaN are ignored." if name == "ignore_index" else ""
+            raise LossError(
+                f"{name} is for classification losses only, got {value!r:.80} for the loss {score_name!r}. Leave it "
+                f"out.{nans}"
+            )
+        if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
+            raise LossError(
+                f"{name} must be an integer, such as {name}={1 if default is None else default}, got {value!r:.80}."
+            )
 
 
 def _may_be_probabilities(model: ir.Model, output: ir.Value) -> bool:
@@ -214,7 +233,7 @@ def _reserve_names(model: ir.Model, output: ir.Value, names: Mapping[str, str | 
     visible = {str(v.name): "input" for v in model.graph.inputs} | {str(output.name): "output"}
     chosen: dict[str, str] = {}
     for argument, name in names.items():
-        if name is None:
+        if name is None and argument == "weight_name":
             continue
         if not isinstance(name, str) or not name:
             raise LossError(f"{argument} must be a non-empty string, got {name!r}.")

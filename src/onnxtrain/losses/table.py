@@ -150,6 +150,11 @@ def loss(
     kinds = [kind.value for kind in Prediction]
     if prediction not in (*kinds, *Prediction):
         raise ParameterError(f"prediction must be one of {', '.join(map(repr, kinds))}, got {prediction!r:.80}.")
+    if not callable(least):
+        raise ParameterError(
+            f"least must be a function of the parameters of the loss that returns the least label and whether a label "
+            f"may equal it, got {least!r:.80}. Pass least=lambda: ({least!r:.80}, True)."
+        )
 
     def decorate(function: F) -> F:
         _check_order(names[0], function)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import FrozenInstanceError, fields
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, ClassVar, TypeAlias, TypeVar
@@ -134,6 +134,8 @@ class Optimizer(NamesItsParameters, ABC):
                 f"{cls.__name__}: slots must be a tuple of names, got the string {cls.slots!r}. Write "
                 f"slots = ({cls.slots!r},)."
             )
+        if isinstance(cls.slots, tuple) and len({*cls.slots}) < len(cls.slots):
+            raise OptimizerError(f"{cls.__name__}: the names of the slots must differ, got {cls.slots!r}.")
 
     def __init__(self) -> None:
         """Do nothing: a subclass is a dataclass, which has its own."""
@@ -420,6 +422,8 @@ def updated(
     before = _contents(optimizer)
     try:
         found: Any = optimizer.update(op, w, dw, slots, *scalars, **l1)
+    except FrozenInstanceError as e:
+        raise _changes(name, str(e).split("'")[1]) from e
     except ValueError as e:
         if "magic handler" not in str(e):  # of onnx_ir
             raise
@@ -428,18 +432,13 @@ def updated(
             "dw)."
         ) from e
     if changed := _changed(before, _contents(optimizer)):
+        raise _changes(name, changed[0])
+    new = _values_in(found, name, n_slots)
+    unused = [slot for slot, value in zip(optimizer.slots, slots, strict=True) if not value.uses() and value not in new]
+    if unused:
         raise OptimizerError(
-            f"{name}.update changes self.{changed[0]}, but it runs once for each weight when the graph is built, not "
-            "at each step. Keep arrays of a weight in slots, and compute with the number of the step in scalars(self, "
-            "op, learning_rate, step)."
-        )
-    pair = isinstance(found, (tuple, list)) and len(found) == 2 and isinstance(found[1], (tuple, list))
-    new = [found[0], *found[1]] if pair else []
-    if len(new) != 1 + n_slots or not all(isinstance(x, ir.Value) for x in new):
-        raise OptimizerError(
-            f"{name}.update must return the weight and a tuple of its slots, {n_slots} here, got "
-            f"{type(found).__name__}{f' of {len(found)}' if isinstance(found, (tuple, list)) else ''}. End it with "
-            "return w, slots."
+            f"{name}.update does not read its slot {unused[0]!r}. Compute with its value, one of `slots`, or leave the "
+            "name out of the class."
         )
     for value in new:
         if static_shape(value) and static_shape(w) and static_shape(value) != static_shape(w):
@@ -448,6 +447,22 @@ def updated(
                 f"{static_shape(value)}. An update is elementwise."
             )
     return new
+
+
+def _values_in(found: Any, name: str, n_slots: int) -> list[ir.Value]:
+    """Return the weight and the slots in the result of ``update``; raise an OptimizerError if it is anything else."""
+    pair = isinstance(found, (tuple, list)) and len(found) == 2 and isinstance(found[1], (tuple, list))
+    new = [found[0], *found[1]] if pair else []
+    wrong = [type(x).__name__ for x in new if not isinstance(x, ir.Value)]
+    if len(new) == 1 + n_slots and not wrong:
+        return new
+    got = f"{type(found).__name__}{f' of {len(found)}' if isinstance(found, (tuple, list)) else ''}"
+    if pair:
+        got = f"an object of type {wrong[0]}" if wrong else f"the weight and {len(found[1])} slots"
+    raise OptimizerError(
+        f"{name}.update must return the weight and a tuple of its slots, {n_slots} here, got {got}. End it with return "
+        "w, slots, which are results of op."
+    )
 
 
 def _contents(optimizer: Optimizer) -> dict[str, tuple[Any, ...]]:
@@ -469,3 +484,12 @@ def _changed(before: Mapping[str, tuple[Any, ...]], after: Mapping[str, tuple[An
         or len(held) != len(before[name])
         or any(a is not b for a, b in zip(held, before[name], strict=True))
     ]
+
+
+def _changes(name: str, attribute: str) -> OptimizerError:
+    """Return the error for a method ``update`` that assigns to an attribute."""
+    return OptimizerError(
+        f"{name}.update changes self.{attribute}, but it runs once for each weight when the graph is built, not at "
+        "each step. Keep arrays of a weight in slots, and compute with the number of the step in scalars(self, op, "
+        "learning_rate, step)."
+    )

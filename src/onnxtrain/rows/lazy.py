@@ -49,20 +49,49 @@ def in_memory(X: Any, name: str = "X") -> Any:
             "and predict in parts with onnxtrain.rows (from_parquet, from_zarr, from_files, from_dask), or on the "
             "workers of a cluster with onnxtrain.dask."
         )
-    return _texts_as_objects(lazy.read())
+    return _texts_as_objects(unmasked(lazy.read(), name, of_dask=lazy.name.startswith("dask")))
 
 
 def check_computed(X: Any, name: str) -> None:
-    """Raise a DataError for values that cannot be read: a Delayed of dask, a Future, or a dataset of a closed file."""
+    """Raise a DataError for values that cannot be read: Delayed, a Future or a Bag of dask, data of a closed file."""
     if type(X).__module__.startswith("h5py.") and not X:
         raise DataError(
             f"{name} is a dataset of an HDF5 file that is closed. Read the rows while it is open, file[name][:], or "
             "call fit inside the with statement."
         )
-    kind = next((c.__name__ for c in type(X).__mro__ if c.__name__ in ("Delayed", "Future")), None)
+    kind = not_computed(X)
     if kind is not None:
-        method = "compute" if kind == "Delayed" else "result"
+        method = {"Delayed": "compute", "Future": "result", "Bag": "to_dataframe().compute"}[kind]
         raise DataError(f"{name} is a {kind}, whose value is not known yet. Pass {name}.{method}().")
+    inner = not_computed(X[0]) if isinstance(X, list) and X else None
+    if inner is not None:
+        parts = f"dask.compute(*{name})" if inner == "Delayed" else f"[part.result() for part in {name}]"
+        raise DataError(
+            f"{name} is a list of {inner}, whose values are not known yet. Pass numpy.concatenate({parts}), or "
+            "pandas.concat of frames."
+        )
+
+
+def not_computed(X: Any) -> str | None:
+    """Return the kind of an object of dask or concurrent.futures whose value is not known; None for anything else."""
+    return next((c.__name__ for c in type(X).__mro__ if c.__name__ in ("Delayed", "Future", "Bag")), None)
+
+
+def as_collection(name: str, X: Any) -> str:
+    """Return the code that makes a Dask array or frame of Delayed, Futures, a Bag or a list; empty for others."""
+    one = X[0] if isinstance(X, list) and X else X
+    kind = not_computed(one)
+    if kind == "Bag":
+        return f"Pass columns of {name}.to_dataframe()."
+    if kind is None:
+        return (
+            f"Pass dask.array.concatenate({name}), or dask.dataframe.concat of frames." if hasattr(one, "dask") else ""
+        )
+    array = "dask.array.from_delayed({}, shape, dtype)".format
+    if one is X:
+        return f"Pass {array(name)}, or dask.dataframe.from_delayed([{name}]) of a frame."
+    arrays = f"[{array('x')} for x in {name}]"
+    return f"Pass dask.array.concatenate({arrays}), or dask.dataframe.from_delayed({name}) of frames."
 
 
 def is_plain(X: Any) -> bool:
@@ -74,8 +103,10 @@ def _texts_as_objects(X: Any) -> Any:
     return X.astype(object) if isinstance(X, np.ndarray) and X.dtype.kind == "T" else X
 
 
-def unmasked(X: Any, name: str) -> Any:
+def unmasked(X: Any, name: str, *, of_dask: bool = False) -> Any:
     """Return the values unchanged; raise if some are masked, because numpy would drop the mask silently.
+
+    `of_dask` says that they are of a Dask array, for which the message has other code.
 
     Raises
     ------
@@ -83,15 +114,17 @@ def unmasked(X: Any, name: str) -> Any:
         Some values are masked.
     """
     if isinstance(X, np.ma.MaskedArray) and np.ma.is_masked(X):
+        library = "dask.array" if of_dask else "numpy"
+        filled = ("dask.array.ma.filled({0}, {1})" if of_dask else "{0}.filled({1})").format
         remedy = (
-            f"Fill them, {name} = {name}.astype(float).filled(numpy.nan), and pass a model with an imputer, "
+            f"Fill them, {name} = {filled(f'{name}.astype(float)', 'numpy.nan')}, and pass a model with an imputer, "
             "make_pipeline(SimpleImputer(), model)."
         )
         if name.startswith("y"):
-            known = f"known = ~numpy.ma.getmaskarray({name})"
+            known = f"known = ~{library}.ma.getmaskarray({name})"
             remedy = f"Leave out the rows without a target: {known}, fit(X[known], {name}[known])."
         elif name.startswith("sample_weight"):
-            remedy = f"A weight of 0 leaves a row out: {name}.filled(0)."
+            remedy = f"A weight of 0 leaves a row out: {filled(name, 0)}."
         raise DataError(f"{name} has {np.ma.count_masked(X)} masked values. {remedy}")
     return X
 

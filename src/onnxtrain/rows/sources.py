@@ -13,7 +13,7 @@ import numpy as np
 from onnxtrain.arguments import lists_its_arguments
 from onnxtrain.errors import ArgumentTypeError, DataError, FileError
 from onnxtrain.rows import reading
-from onnxtrain.rows.lazy import check_computed
+from onnxtrain.rows.lazy import as_collection, check_computed
 from onnxtrain.rows.parts import NoArray
 from onnxtrain.rows.reading import require, unreadable
 
@@ -294,7 +294,8 @@ def from_dask(X: Any, y: Any = None, *, weight: Any = None) -> DaskRows:
         n_axes = getattr(value, "ndim", None) if hasattr(value, "to_delayed") else None
         if not (isinstance(n_axes, int) and n_axes) and (value is not None or name == "X"):
             raise ArgumentTypeError(
-                f"{name} must be a dask array or frame, got {type(value).__name__}. {_in_dask(name, value, X)}"
+                f"{name} must be a dask array or frame, got {type(value).__name__}. "
+                f"{as_collection(name, value) or _in_dask(name, value, X)}"
             )
     given = [X, y] if weight is None else [X, y, weight]
     lengths = _lengths(X)
