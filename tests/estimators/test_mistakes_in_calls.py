@@ -509,6 +509,16 @@ def of_ones(op, y_true, y_pred):
             "X is a generator, and not an array or a frame. If it yields rows, pass list(X); if batches, numpy.con",
         ),
         (
+            lambda: plot_graph(GridSearchCV(R(max_iter=1), {"l2": [0, 1]}, cv=2, refit=False).fit(X, y)),
+            ArgumentTypeError,
+            "got GridSearchCV. A search with refit=False keeps no fitted estimator. Set refit=True.",
+        ),
+        (
+            lambda: save(GridSearchCV(R(max_iter=1), {"l2": [0, 1]}, cv=2, refit=False).fit(X, y), "search.onnx"),
+            ExportError,
+            "got GridSearchCV. A search with refit=False keeps no fitted estimator. Set refit=True.",
+        ),
+        (
             lambda: R(Pipeline([])).fit(X, y),
             ParameterError,
             "The pipeline has no steps. Put a regressor into it, which",

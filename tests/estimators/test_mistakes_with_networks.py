@@ -205,6 +205,11 @@ def made_with(name, package, **attributes):
 def forward(input_ids, attention_mask): ...
 
 
+#: A label for each pixel of an image of any size.
+MASKS = onnx_model(
+    "(float[n, 3, h, w] X) => (float[n, 2, h, w] Y) <float[2, 3, 1, 1] K = {1, 2, 3, 4, 5, 6}> { Y = Conv(X, K) }"
+)
+
 BERT = of_package("Bert", forward=staticmethod(forward), parameters=lambda self: [])
 
 CALLS = [
@@ -212,6 +217,11 @@ CALLS = [
         lambda: C(READER).fit(pd.DataFrame(IDS), KINDS),
         DataError,
         "but 3 columns with numbers as names. If they are the positions of the tokens, pass {'input_ids': X.to_numpy(), 'at",
+    ),
+    (
+        lambda: C(MASKS, class_axis=1).fit(np.ones((20, 3, 4, 4)), np.arange(80).reshape(20, 2, 2) % 2),
+        DataError,
+        "but a row of y has shape (2, 2). Resize the labels to it, to the nearest neighbor: a mean of two classes is",
     ),
     (
         lambda: C(READER).fit({"input": IDS, "attention_mask": MASK}, KINDS),
@@ -849,7 +859,7 @@ def test_the_answer_says_what_was_found_and_what_to_do(call, error, message):
         ),
         (
             lambda: C(WRITER, max_iter=0).fit(IDS, np.array([0, 1, 2, 3, 255] * 12).reshape(20, 3)),
-            "The label 255 is trained as a class of its own, but the output has the classes 0 to 4. If it",
+            "y has the label 255, which is trained as a class. If it marks positions that do not count, set ignore_index=255",
         ),
     ],
     ids=[

@@ -204,10 +204,12 @@ def _with_room(model: TrainedModel, X: Features, target: tuple[int, ...]) -> Fea
     one = check_first_axis(model, X)
     positions = tuple(size for axis, size in enumerate(one) if axis not in (0, layout.class_axis))
     if positions != target:
+        remedy = NEXT_TOKEN if len(positions) == 1 and target == (positions[0] - 1,) else ""
+        if len(positions) == len(target) == 2:
+            remedy = " Resize the labels to it, to the nearest neighbor: a mean of two classes is another class."
         raise DataError(
             f"The labels of a row must have shape {positions}, because the output {output!r} has shape {one} for one "
-            f"row of X, but a row of y has shape {target}."
-            f"{NEXT_TOKEN if len(positions) == 1 and target == (positions[0] - 1,) else ''}"
+            f"row of X, but a row of y has shape {target}.{remedy}"
         )
     n_rows = int(np.clip(_ELEMENTS // max(math.prod(one), 1), 1, _ROWS))
     return take(X, spread(count_rows(X), n_rows))

@@ -22,6 +22,9 @@ _MANY_CLASSES = 1000
 #: The number of the labels -1, 0 and 1, which are often classes.
 _SIGNS = 3
 
+#: The label of pixels without a class in many masks, the largest of 8 bits.
+_VOID = 255
+
 #: Fewer different integers may be classes of any number of rows.
 _MANY_INTEGERS = 20
 
@@ -64,6 +67,15 @@ def warn_of_unlabeled(classes: np.ndarray) -> None:
         warn(
             "The label -1 is a class of its own, but marks a row without a label in scikit-learn and in codes of "
             "pandas. If it does here, leave these rows out: known = numpy.asarray(y) != -1, fit(X[known], y[known])."
+        )
+
+
+def warn_of_void(classes: np.ndarray) -> None:
+    """Warn of the label 255 above a gap, which marks pixels without a class; a mask of two classes may be 0 and 255."""
+    if classes.dtype.kind == "i" and len(classes) >= _SIGNS and classes[-1] == _VOID and classes[-2] < _VOID - 1:
+        warn(
+            f"y has the label {_VOID}, which is trained as a class. If it marks positions that do not count, set "
+            f"ignore_index={_VOID}. If it is a class, set ignore_index=None."
         )
 
 

@@ -269,6 +269,8 @@ def _of_estimator(estimator: OrtGradientEstimator, part: str) -> StagedGraph:
             found, remedy = f"the class {estimator.__name__}", " Pass a fitted instance."
         elif (place := place_in(estimator)) is not None:
             remedy = f" Pass {place}."
+        elif not getattr(estimator, "refit", True):
+            remedy = " A search with refit=False keeps no fitted estimator. Set refit=True."
         elif not remedy and hasattr(estimator, "get_params"):
             kind = "OrtGradientClassifier" if is_classifier(estimator) else "OrtGradientRegressor"
             remedy = f" For a scikit-learn estimator, pass {kind}(model, max_iter=0).fit(X, y)."

@@ -28,6 +28,7 @@ from onnxtrain.estimators.given_labels import (
     warn_of_numbers,
     warn_of_spaces,
     warn_of_unlabeled,
+    warn_of_void,
 )
 from onnxtrain.estimators.protocols import ArrayLike, Estimator, Features, is_fitted, takes_labels
 from onnxtrain.estimators.remedies import as_data_error
@@ -137,6 +138,8 @@ class Labels(Targets):
         classes = _classes_of(self._all_classes(y), source)
         if not self.positional:
             warn_of_unlabeled(classes)
+        elif self.ignore_index == -100:  # the default; None says that each label is a class
+            warn_of_void(classes)
         if len(classes) > len(np.unique(y)) and is_part_of_more("sklearn.multiclass"):
             raise DataError(
                 "OneVsRestClassifier and the others of sklearn.multiclass fit models of two classes, but the given "
@@ -429,11 +432,6 @@ def _classes_of(found: np.ndarray, source: Source) -> np.ndarray:
             f"label: known = y != {missing}, fit(X[known], y[known]), and likewise each array of a dictionary."
         )
     if len(found) == n_classes:
-        if missing is not None and n_classes > 2:  # a mask of two classes is often 0 and 255
-            warn(
-                f"The label {missing} is trained as a class of its own, but the output has the classes 0 to "
-                f"{n_classes - 1}. If it marks positions that do not count, set ignore_index={missing}."
-            )
         return found
     if np.issubdtype(found.dtype, np.integer) and found.min() >= 0 and found.max() < n_classes:
         return np.arange(n_classes)

@@ -127,6 +127,8 @@ def _check_class(estimator: object) -> None:
     remedy = " Pass the estimator first: save(estimator, path)."
     if hasattr(estimator, "fit"):
         remedy = " Save it with joblib.dump, or train it: OrtGradientRegressor(model, max_iter=0).fit(X, y)."
+    if not getattr(estimator, "refit", True):
+        remedy = " A search with refit=False keeps no fitted estimator. Set refit=True."
     if isinstance(estimator, type):
         remedy = " Pass a fitted instance, not the class."
     inner = next((name for name in _INNER if isinstance(getattr(estimator, name, None), (*classes.values(),))), "")
