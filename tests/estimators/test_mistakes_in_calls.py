@@ -264,7 +264,7 @@ def of_ones(op, y_true, y_pred):
             lambda: C().fit(IRIS, pd.DataFrame({"a": ["yes", "no"] * 75, "b": ["no", "no", "yes"] * 50})),
             DataError,
             "For several labels, pass 0 and 1, as (y == 'yes').astype(int). For several multiclass targets, train one "
-            "classifier per target: MultiOutputClassifier(OrtGradientClassifier()).",
+            "classifier per target: MultiOutputClassifier(OrtGradientClassifier(...)).",
         ),
         (lambda: R(ONE_BY_ONE).fit(X, y), DataError, "the length 1, pass y.reshape(-1, 1, 1)."),
         (
