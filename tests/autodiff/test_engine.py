@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import onnx
 import onnx.parser
@@ -303,6 +305,21 @@ def test_a_second_registration_raises(register, former):
 def test_a_rule_with_too_few_arguments_is_refused():
     with pytest.raises(ParameterError, match=r"is called as rule\(op, node, dy\).* but <lambda> takes \(x\)"):
         gradient_rule("Wave", domain="my")(lambda x: x)
+
+
+@pytest.mark.parametrize(
+    "register, message",
+    [
+        (lambda: gradient_rule("Cube", domain=3), "domain must be a string, such as 'my.domain', or"),
+        (lambda: no_gradient("Cube", domain=None), "for ai.onnx, got None"),
+        (lambda: gradient_rule("Cube", domain="my", flat=0), "flat must be a tuple of positions of"),
+        (lambda: gradient_rule("Cube", domain="my", broadcast="yes"), "True or False, got 'yes'."),
+        (lambda: gradient_rule("Cube", domain="my")(3), "called as rule(op, node, dy), got 3."),
+    ],
+)
+def test_an_argument_of_another_kind_is_refused(register, message):
+    with pytest.raises(ParameterError, match=re.escape(message)):
+        register()
 
 
 def test_the_domain_of_onnx_has_two_names():

@@ -50,7 +50,6 @@ from onnxtrain import (
     limit_caches,
     load,
     loss,
-    no_gradient,
     plot_graph,
     random_feed,
     save,
@@ -434,8 +433,6 @@ def of_ones(op, y_true, y_pred):
         (lambda: LiveLossCurve("."), ParameterError, "path='.' is a folder. Pass the path of a picture in it"),
         (lambda: LiveLossCurve(rate="yes"), ParameterError, "rate must be True, to draw the learning rate as well, or"),
         (lambda: loss("floored", least=3), ParameterError, "got 3. Pass least=lambda: (3, True)."),
-        (lambda: gradient_rule("Cube", domain=3), ParameterError, "domain must be a string, such as 'my.domain', or"),
-        (lambda: no_gradient("Cube", domain=None), ParameterError, "for ai.onnx, got None"),
         (lambda: Optimizer(), ArgumentTypeError, "Optimizer lacks the method update. Define it in a class derived"),
         (lambda: Schedule(), ArgumentTypeError, "use a class of onnxtrain.optim, such as SGD() or Cosine()."),
         (
@@ -471,9 +468,6 @@ def of_ones(op, y_true, y_pred):
             "rate must be True, to draw the learning rate as well, or False, got 'yes'.",
         ),
         (lambda: add_loss_output(LINE, label_name=None), LossError, "label_name must be a non-empty string, got None."),
-        (lambda: gradient_rule("Cube", domain="my", flat=0), ParameterError, "flat must be a tuple of positions of"),
-        (lambda: gradient_rule("Cube", domain="my", broadcast="yes"), ParameterError, "True or False, got 'yes'."),
-        (lambda: gradient_rule("Cube", domain="my")(3), ParameterError, "called as rule(op, node, dy), got 3."),
         (lambda: gradient_rule(["A", "B"], domain="my"), ParameterError, "Pass them one by one: 'A', 'B'."),
         (lambda: trained_by(lambda self, op, w, dw, slots, lr: (w, ())), OptimizerError, "got the weight and 0 slots."),
         (
