@@ -155,6 +155,16 @@ def test_a_validation_loss_is_weighted_by_the_balanced_classes_of_the_training(t
     assert model.best_loss_ == pytest.approx(expected, rel=1e-12)
 
 
+def test_a_class_that_only_the_validation_set_has_counts_once_if_classes_are_balanced():
+    X, y = load_wine(return_X_y=True)
+    model, few = LogisticRegression(max_iter=10_000).fit(X, y), slice(0, 130)  # the classes 0 and 1
+    rest = np.r_[20:30, 150:178]
+    tuned = OrtGradientClassifier(model, class_weight="balanced", dtype="float64", max_iter=1, learning_rate=1e-6)
+    tuned.fit(X[few], y[few], X_val=X[rest], y_val=y[rest])
+    weights = np.where(y[rest] == 2, 1, 130 / (2 * (y[few] == 0).sum()))
+    assert tuned.best_loss_ == pytest.approx(np.average(tuned.losses(X[rest], y[rest]), weights=weights), rel=1e-12)
+
+
 #: How y is given: a class, several labels or a class for each of two positions of a row.
 ZERO_WEIGHT = {
     "classes": (None, lambda y: y),

@@ -138,13 +138,11 @@ def computed_matrices(onx: onnx.ModelProto) -> list[str]:
     scopes: defaultdict[str, set[str]] = defaultdict(set)
     for node in found.nodes:
         scopes[_scope_of(node)].add(node.op_type)
-    matrices = [
-        i.name
-        for i in onx.graph.initializer
-        if is_computed(i.name)
-        and (len(i.dims) > 1 or (i.dims and i.name in divisors))
-        and (max(i.dims) if i.name in bases else sorted(i.dims)[-2] if i.name in repeated else min(i.dims)) > 1
-    ]
+    matrices = []
+    for i in onx.graph.initializer:
+        n_long = 1 if i.name in bases else 2 if i.name in repeated else len(i.dims)
+        if is_computed(i.name) and (len(i.dims) > 1 or (i.dims and i.name in divisors)):
+            matrices += [i.name] if sum(size > 1 for size in i.dims) >= n_long else []
     steps = _computed_in_steps(found)
     own: set[str] = set()
     for node in found.nodes:

@@ -269,9 +269,11 @@ def _is_in_scope(parameter: str, scope: str) -> bool:
 def _is_read_around(parameter: str, nodes: Sequence[ir.Node], calls: Mapping[str, str]) -> bool:
     """Whether all nodes are code of one module around the parameter's: a recurrent network that steps its cell."""
     names = [str(node.name).rpartition("/") for node in nodes]
-    modules = {calls.get(scope) if slash else None for scope, slash, _ in names}
-    around = _path_of(modules.pop() or "")
-    return not modules and bool(around) and not is_computed(parameter) and holder_of(parameter).startswith(f"{around}.")
+    modules = {calls.get(scope, "") if slash else "" for scope, slash, _ in names}
+    if len(modules) > 1 or is_computed(parameter):
+        return False
+    around = _path_of(*modules)
+    return bool(around) and holder_of(parameter).startswith(f"{around}.")
 
 
 def _first_call_of(value: ir.Value, node: ir.Node, calls: Mapping[str, str]) -> str | None:

@@ -166,7 +166,7 @@ class OnDask(OrtGradientEstimator):
         encoder = _encoder(local, sample)
         data = encoded(workers, parts, encoder, model)
         del parts
-        validation = _validation(workers, validation_given, local, encoder, model)
+        validation = _validation(workers, validation_given, encoder, model)
         local._random_state = file.rng_at("split", local._random_state)
         if validation is None and self.early_stopping:
             data, validation = held_out(data, self.validation_fraction, local._random_state)
@@ -234,11 +234,7 @@ def _encoder(local: OrtGradientEstimator, sample: Sample) -> OrtGradientEstimato
 
 
 def _validation(
-    workers: Workers,
-    given: tuple[Any, Any, Any],
-    local: OrtGradientEstimator,
-    encoder: OrtGradientEstimator,
-    model: Any,
+    workers: Workers, given: tuple[Any, Any, Any], encoder: OrtGradientEstimator, model: Any
 ) -> DistributedRows | None:
     X, y, _ = given
     if all(values is None for values in given):

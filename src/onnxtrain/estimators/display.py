@@ -498,12 +498,12 @@ class LiveLossCurve(NamesItsAttributes, metaclass=NamesItsConstructors):
 
 
 def _check_rate(rate: object) -> None:
-    if not isinstance(rate, bool):
+    if not isinstance(rate, (bool, np.bool_)):
         raise ParameterError(f"rate must be True, to draw the learning rate as well, or False, got {rate!r:.80}.")
 
 
 def _is_numeric(values: Any) -> bool:
-    """Whether values are an array of real numbers, or an empty one."""
+    """Whether values form a real-valued array, which may be empty."""
     try:
         return np.asarray(values).dtype.kind in "biuf"
     except ValueError:  # rows of different lengths

@@ -224,7 +224,7 @@ def check_form(i: int, form: tuple[Any, ...], first: int, form_of_first: tuple[A
 def _check_kinds_of_values(
     i: int, kinds: Mapping[str, str | None], first: int, kinds_of_first: Mapping[str, str | None]
 ) -> None:
-    """Raise if a column has another kind of values than in the first part, such as strings instead of numbers."""
+    """Raise if the type of a column differs from that in the first part, such as strings for floats."""
     for name, kind in kinds.items():
         wanted = kinds_of_first.get(name)
         if kind is not None and wanted is not None and kind != wanted:

@@ -191,8 +191,8 @@ class Labels(Targets):
         if isinstance(self.class_weight, Mapping) and not self.n_labels:
             known = self.classes if len(self.classes) else np.unique(y) if self.to_come is None else self.to_come
             _check_keys(self.class_weight, known.tolist())
-        of_classes = self.balanced_weights(y, sample_weight) if of_classes is None else of_classes
-        by_class = compute_sample_weight(self._weights_of_all() if of_classes is None else of_classes, y)
+        wanted = of_classes or self.balanced_weights(y, sample_weight) or self.class_weight
+        by_class = compute_sample_weight(self._for_all(wanted), y)
         return by_class if sample_weight is None else by_class * sample_weight
 
     def balanced_weights(self, y: np.ndarray, sample_weight: np.ndarray | None) -> ClassWeights:
@@ -206,10 +206,10 @@ class Labels(Targets):
     def _balanced_on(self, y: np.ndarray) -> ClassWeights:
         return balanced(_counts(y))
 
-    def _weights_of_all(self) -> Any:
-        """Return `class_weight` for all known classes, since the rows of a part or batch may lack some of them."""
+    def _for_all(self, wanted: Any) -> Any:
+        """Return the weights of all known classes, since other rows may lack some of them, or have further ones."""
         known = self.classes if len(self.classes) else self.to_come
-        return self.class_weight if known is None else with_ones(self.class_weight, known.tolist())
+        return wanted if known is None else with_ones(wanted, known.tolist())
 
     def decoder(self, model: TrainedModel) -> LabelDecoder:
         """Return the decoder of the scores of a trained model."""
@@ -232,9 +232,8 @@ class IndicatorLabels(Labels):
     n_labels: int = 0
     sparse: bool = False
 
-    def _weights_of_all(self) -> Any:
-        """Return `class_weight` for both values of each label, since rows may lack one of them."""
-        wanted = self.class_weight
+    def _for_all(self, wanted: Any) -> Any:
+        """Return the weights of both values of each label, since rows may lack one of them."""
         return [with_ones(of_label, (0, 1)) for of_label in wanted] if isinstance(wanted, list) else wanted
 
     def _balanced_on(self, y: np.ndarray) -> ClassWeights:
